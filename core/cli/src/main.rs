@@ -1,0 +1,2 @@
+//! raddle
+fn main() {}

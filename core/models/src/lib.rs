@@ -1,0 +1,1 @@
+//! Models: a request in, a stream of model events out

@@ -1,0 +1,1 @@
+//! Every message of Raddle's wire, typed

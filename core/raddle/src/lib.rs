@@ -1,0 +1,1 @@
+//! An embeddable engine for LLM agent threads

@@ -1,0 +1,1 @@
+//! The event log, the turn tree and ownership, on SQLite

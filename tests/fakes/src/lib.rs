@@ -1,0 +1,1 @@
+//! Fake peers for tests
