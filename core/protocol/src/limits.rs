@@ -1,0 +1,38 @@
+//! Every limit of the protocol, named. Source: the app-server documentation, "Limits", unless said otherwise.
+//!
+//! Neighbours: none.
+
+/// Most method names in `optOutNotifications`; more are `invalidParams`.
+pub const OPT_OUT_NOTIFICATIONS_MAX: usize = 256;
+
+/// Bytes that may wait unread in a connection's outbox; at more the connection ends.
+pub const OUTBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Turns on a history page; a larger `limit` is `invalidParams`.
+pub const HISTORY_PAGE_TURNS_MAX: u32 = 50;
+
+/// Threads on a list page when no `limit` is given.
+pub const LIST_PAGE_DEFAULT: u32 = 50;
+
+/// The largest `limit` of `thread/list`; a larger one is `invalidParams`.
+pub const LIST_PAGE_MAX: u32 = 200;
+
+/// Characters of a `clientMessageId`; an empty or longer one is `invalidParams`.
+pub const CLIENT_MESSAGE_ID_CHARS_MAX: usize = 128;
+
+/// Characters of a failed turn's `error.message`; the rest is cut.
+pub const TURN_ERROR_CHARS_MAX: usize = 2_000;
+
+/// Characters of a decline's message; the rest is cut on a character border.
+pub const DECLINE_MESSAGE_CHARS_MAX: usize = 4_000;
+
+/// Characters of a title that is derived from a thread's first message; the rest is cut.
+pub const TITLE_CHARS_MAX: usize = 80;
+
+/// The first `max` characters of a text, cut on a character border.
+pub fn cut_chars(text: &str, max: usize) -> &str {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => &text[..at],
+        None => text,
+    }
+}
