@@ -36,8 +36,8 @@ pub enum ClientMessage {
 pub enum ServerMessage {
     /// The answer to a request.
     Response {
-        /// The client's id.
-        id: RequestId,
+        /// The client's id; `None`, which is `null` on the wire, when it could not be read.
+        id: Option<RequestId>,
         /// The result, or why there is none.
         result: Result<ClientResponse, RpcError>,
     },

@@ -1,0 +1,106 @@
+//! Commits, and what follows one: the answer first, then the notifications.
+//!
+//! Neighbours: driver, subscriber.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use raddle_protocol::event::EventBody;
+use raddle_protocol::fold::Change;
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::turn::TurnNotification;
+use raddle_protocol::{Event, Turn};
+use raddle_store::{Lease, Store};
+
+use super::{Driver, Running};
+
+pub(super) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), raddle_store::Error>> + Send>>;
+
+pub(super) fn begin(store: &Store, lease: &Lease, events: Vec<Event>) -> CommitFuture {
+    let (store, lease) = (store.clone(), lease.clone());
+    Box::pin(async move { store.append(&lease, events).await.map(|_| ()) })
+}
+
+/// Waits for the commit under way; for ever when there is none.
+pub(super) async fn done(commit: &mut Option<CommitFuture>) -> Result<(), raddle_store::Error> {
+    match commit {
+        Some(future) => {
+            let result = future.await;
+            *commit = None;
+            result
+        }
+        None => std::future::pending().await,
+    }
+}
+
+impl Driver {
+    pub(super) fn committed(&mut self, result: Result<(), raddle_store::Error>) {
+        if let Err(error) = result {
+            return self.break_down(&error);
+        }
+        for append in self.pipeline.committed() {
+            self.remember(&append.event);
+            if let Some(reply) = append.reply {
+                self.answer(reply);
+            }
+            self.fan_out(&append.event);
+        }
+    }
+
+    /// Keeps the committed state in step: what a subscriber gets as a snapshot, and what the model is sent.
+    fn remember(&mut self, event: &Event) {
+        match &event.body {
+            EventBody::TurnStarted(started) => {
+                self.head = Some(started.turn.id.clone());
+                self.depth = started.depth;
+                self.glance.lock().running = Some(started.turn.id.clone());
+                self.running = Some(Running { turn: Turn::new(started.turn.clone()), items: Vec::new() });
+            }
+            EventBody::TurnCompleted(ended) => {
+                self.ended_head = Some(ended.turn.id.clone());
+                self.running = None;
+                self.context = None;
+                self.glance.lock().running = None;
+            }
+            EventBody::SettingsUpdated(settings) => self.settings = settings.clone(),
+            EventBody::ItemCompleted(logged) => {
+                if let Some(running) = &mut self.running {
+                    running.items.push(logged.clone());
+                }
+            }
+            EventBody::ItemRemoved(item_id) => {
+                if let Some(running) = &mut self.running {
+                    running.items.retain(|logged| &logged.item.id != item_id);
+                }
+            }
+            _ => {}
+        }
+        if let (Some(running), Some(change)) = (&mut self.running, Change::of_event(event))
+            && let Err(error) = running.turn.apply(change)
+        {
+            tracing::error!(thread = %self.id, %error, "an event does not fit the running turn");
+        }
+    }
+
+    fn fan_out(&self, event: &Event) {
+        if !self.subscribers.is_empty() {
+            if let Some(opening) = event.opening(&self.id) {
+                self.notify(opening);
+            }
+            if let Some(notification) = event.notification(&self.id) {
+                let notification = Arc::new(notification);
+                for subscriber in &self.subscribers {
+                    subscriber.notify(&notification);
+                }
+            }
+        }
+        if let EventBody::TurnCompleted(ended) = &event.body {
+            self.shared.hub.broadcast(ServerNotification::ThreadTurnCompleted(TurnNotification {
+                thread_id: self.id.clone(),
+                turn: ended.turn.clone(),
+                request_id: ended.request_id.clone(),
+            }));
+        }
+    }
+}

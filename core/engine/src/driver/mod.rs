@@ -1,0 +1,451 @@
+//! The driver: one task a loaded thread, one inbox.
+//!
+//! It feeds the turn machine with all that happens and does what the machine wants, in the pipeline's order: commit,
+//! then answer and fan out, then act. It decides nothing about a turn itself.
+//!
+//! Neighbours: clock, error, prompt, shared, subscriber, thread, turn.
+
+mod admission;
+mod approvals;
+mod commit;
+mod model;
+mod requests;
+mod tools;
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use raddle_models::Message as ModelMessage;
+use raddle_protocol::event::LoggedItem;
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::server::ErrorNotification;
+use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
+use raddle_protocol::{Recorded, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_store::Lease;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+
+use crate::clock;
+use crate::error::Error;
+use crate::shared::Shared;
+use crate::subscriber::Subscriber;
+use crate::thread::{Glance, INBOX_MESSAGES_MAX, Message, ThreadHandle};
+use crate::turn::{Command, Input, Machine, Pipeline, Step, Token, recover};
+
+use admission::{Admission, WaitingStart};
+use approvals::Approvals;
+use commit::CommitFuture;
+use model::ModelCall;
+use requests::Pending;
+use tools::ToolRunner;
+
+/// Events of a model that are taken at once when they are ready at once, before anything is committed.
+const MODEL_EVENTS_AT_ONCE: usize = 512;
+
+/// A branch as its thread was loaded.
+pub(crate) struct Loaded {
+    pub(crate) lease: Lease,
+    pub(crate) settings: ThreadSettings,
+    pub(crate) head: Option<TurnId>,
+    pub(crate) depth: u32,
+    pub(crate) usage: TokenUsage,
+}
+
+/// Owns the thread, closes what a crash left open in it, and says where it stands.
+pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error> {
+    let lease = shared.store.acquire(id).await?;
+    let row = shared.store.thread(id).await?;
+    let head = shared.store.head_turn(id).await?;
+    let mut usage = TokenUsage::default();
+    if let Some(turn) = &head {
+        usage = totals(&turn.events);
+        let closing = recover(&turn.events, usage);
+        if !closing.is_empty() {
+            tracing::info!(thread = %id, turn = %turn.id, "closing a turn that was cut off");
+            shared.store.append(&lease, closing).await?;
+        }
+    }
+    let depth = head.as_ref().map_or(0, |turn| turn.depth);
+    Ok(Loaded { lease, settings: row.settings, head: head.map(|turn| turn.id), depth, usage })
+}
+
+/// The branch's totals as the events of its last turn tell them.
+fn totals(events: &[Recorded]) -> TokenUsage {
+    use raddle_protocol::EventBody;
+    let told = events.iter().rev().find_map(|recorded| match &recorded.event.body {
+        EventBody::TurnCompleted(ended) => Some(ended.thread_usage),
+        EventBody::TokenUsageUpdated(usage) => Some(*usage),
+        _ => None,
+    });
+    told.unwrap_or_default()
+}
+
+/// Where a thread's task lives.
+struct Place {
+    id: ThreadId,
+    cwd: std::path::PathBuf,
+    glance: Arc<Mutex<Glance>>,
+    inbox: mpsc::Receiver<Message>,
+    own_inbox: mpsc::WeakSender<Message>,
+}
+
+/// A turn that runs, as far as it is committed.
+struct Running {
+    turn: Turn,
+    /// Its finished items, for the next request to the model.
+    items: Vec<LoggedItem>,
+}
+
+/// What a turn was started with.
+struct TurnContext {
+    model: raddle_models::ResolvedModel,
+    history: Vec<ModelMessage>,
+}
+
+/// One loaded thread.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    id: ThreadId,
+    cwd: std::path::PathBuf,
+    glance: Arc<Mutex<Glance>>,
+    inbox: mpsc::Receiver<Message>,
+    /// For answers that come back from connections.
+    own_inbox: mpsc::WeakSender<Message>,
+
+    lease: Lease,
+    settings: ThreadSettings,
+    head: Option<TurnId>,
+    /// The last turn of the branch that has ended.
+    ended_head: Option<TurnId>,
+    depth: u32,
+
+    machine: Machine,
+    pipeline: Pipeline,
+    commands: Vec<Command>,
+    commit: Option<CommitFuture>,
+    running: Option<Running>,
+    context: Option<TurnContext>,
+
+    model: Option<ModelCall>,
+    tools: ToolRunner,
+    timer: Option<(u64, std::pin::Pin<Box<Sleep>>)>,
+    approvals: Approvals,
+
+    /// Most recent initiator first.
+    subscribers: Vec<Arc<dyn Subscriber>>,
+    pending: HashMap<Token, Pending>,
+    last_token: u64,
+    admission: Option<Admission>,
+    waiting_start: Option<WaitingStart>,
+
+    /// Why the thread cannot go on until it has been loaded again.
+    broken: bool,
+    stopping: bool,
+    /// When the thread was last busy or watched.
+    quiet_since: Instant,
+}
+
+/// What the loop was woken by.
+enum Wake {
+    Message(Option<Message>),
+    Committed(Result<(), raddle_store::Error>),
+    Model(model::ModelWake),
+    Tool(tools::ToolEvent),
+    Timer(u64),
+    Admitted(admission::Admitted),
+    StartWaitedTooLong,
+    Quiet,
+}
+
+impl Driver {
+    fn new(shared: Arc<Shared>, place: Place, loaded: Loaded, subscribers: Vec<Arc<dyn Subscriber>>) -> Self {
+        let Place { id, cwd, glance, inbox, own_inbox } = place;
+        let machine = Machine::new(id.clone(), shared.options.retry, loaded.usage);
+        let approvals = Approvals::new(id.clone());
+        Self {
+            tools: ToolRunner::new(shared.toolbox.clone(), cwd.clone()),
+            shared,
+            id,
+            cwd,
+            glance,
+            inbox,
+            own_inbox,
+            lease: loaded.lease,
+            settings: loaded.settings,
+            ended_head: loaded.head.clone(),
+            head: loaded.head,
+            depth: loaded.depth,
+            machine,
+            pipeline: Pipeline::default(),
+            commands: Vec::new(),
+            commit: None,
+            running: None,
+            context: None,
+            model: None,
+            timer: None,
+            approvals,
+            subscribers,
+            pending: HashMap::new(),
+            last_token: 0,
+            admission: None,
+            waiting_start: None,
+            broken: false,
+            stopping: false,
+            quiet_since: Instant::now(),
+        }
+    }
+
+    /// Runs until the thread is unloaded.
+    async fn run(mut self) {
+        loop {
+            self.pump();
+            if self.stopping && self.is_at_rest() {
+                break;
+            }
+            let wake = self.wait().await;
+            if matches!(wake, Wake::Quiet) {
+                break;
+            }
+            self.take(wake);
+        }
+        self.unload().await;
+    }
+
+    /// Whether nothing is under way.
+    fn is_at_rest(&self) -> bool {
+        !self.machine.is_running() && self.pipeline.is_empty() && self.admission.is_none()
+    }
+
+    async fn wait(&mut self) -> Wake {
+        let listening = self.pipeline.has_room();
+        if self.is_at_rest() {
+            self.subscribers.retain(|subscriber| subscriber.is_open());
+        }
+        let quiet_at = (self.is_at_rest() && self.subscribers.is_empty())
+            .then(|| self.quiet_since + self.shared.options.unload_after);
+        tokio::select! {
+            biased;
+            done = commit::done(&mut self.commit) => Wake::Committed(done),
+            message = self.inbox.recv(), if !self.stopping => Wake::Message(message),
+            admitted = admission::done(&mut self.admission) => Wake::Admitted(admitted),
+            event = self.tools.next(), if listening => Wake::Tool(event),
+            timer = fired(&mut self.timer) => Wake::Timer(timer),
+            () = admission::too_long(&mut self.waiting_start) => Wake::StartWaitedTooLong,
+            wake = model::next(&mut self.model), if listening => Wake::Model(wake),
+            () = at(quiet_at) => Wake::Quiet,
+        }
+    }
+
+    fn take(&mut self, wake: Wake) {
+        match wake {
+            Wake::Message(Some(message)) => self.message(message),
+            // The manager is gone without a word: the process is ending.
+            Wake::Message(None) => self.shut_down(),
+            Wake::Committed(result) => self.committed(result),
+            Wake::Model(wake) => self.model_woke(wake),
+            Wake::Tool(event) => self.tool_event(event),
+            Wake::Timer(timer) => {
+                self.timer = None;
+                self.step(Input::Timer { timer });
+            }
+            Wake::Admitted(admitted) => self.admitted(admitted),
+            Wake::StartWaitedTooLong => self.start_waited_too_long(),
+            Wake::Quiet => {}
+        }
+        if !self.is_at_rest() || !self.subscribers.is_empty() {
+            self.quiet_since = Instant::now();
+        }
+    }
+
+    /// Gives the machine an input and queues what it wants.
+    fn step(&mut self, input: Input) {
+        self.machine.step(clock::now(), input, &mut self.commands);
+        self.pipeline.extend(self.commands.drain(..));
+        for item_id in self.pipeline.take_never_ran() {
+            self.machine.step(clock::now(), tools::never_ran(item_id), &mut self.commands);
+            self.pipeline.extend(self.commands.drain(..));
+        }
+    }
+
+    /// Does whatever may be done now.
+    fn pump(&mut self) {
+        loop {
+            match self.pipeline.next() {
+                Step::Wait => break,
+                Step::Commit(events) => {
+                    self.commit = Some(commit::begin(&self.shared.store, &self.lease, events));
+                }
+                Step::Act(command) => self.act(command),
+            }
+        }
+        self.start_waiting();
+    }
+
+    fn act(&mut self, command: Command) {
+        match command {
+            // The pipeline turns these into commits.
+            Command::Append(_) => {}
+            Command::Answer(reply) => self.answer(reply),
+            Command::Notify(notification) => self.notify(notification),
+            Command::Status(status) => self.set_status(status),
+            Command::CallModel { call, attempt } => self.call_model(call, attempt),
+            Command::DropModel => self.model = None,
+            Command::RunTool { item_id, tool_name, input } => {
+                tracing::debug!(thread = %self.id, item = %item_id, tool = %tool_name, "running a tool");
+                self.tools.run(item_id, &tool_name, input);
+            }
+            Command::CancelTool(item_id) => self.tools.cancel(&item_id),
+            Command::Ask { item_id, tool_name, input, decisions } => {
+                self.ask(item_id, tool_name, input, decisions);
+            }
+            Command::Withdraw(item_id) => self.approvals.withdraw(&item_id, "the turn was interrupted"),
+            Command::SetTimer { timer, delay_ms } => {
+                let sleep = tokio::time::sleep(Duration::from_millis(delay_ms));
+                self.timer = Some((timer, Box::pin(sleep)));
+            }
+        }
+    }
+
+    fn notify(&self, notification: ServerNotification) {
+        let notification = Arc::new(notification);
+        for subscriber in &self.subscribers {
+            subscriber.notify(&notification);
+        }
+    }
+
+    fn set_status(&mut self, status: ThreadStatus) {
+        {
+            let mut glance = self.glance.lock();
+            if glance.status == status {
+                return;
+            }
+            glance.status = status.clone();
+        }
+        self.shared.hub.broadcast(ServerNotification::ThreadStatusChanged(ThreadStatusNotification {
+            thread_id: self.id.clone(),
+            status,
+        }));
+    }
+
+    /// Gives the thread up until it is loaded again: what was running is stopped, what waited is answered.
+    fn break_down(&mut self, error: &raddle_store::Error) {
+        tracing::error!(thread = %self.id, error = %error, "the thread's log cannot be written");
+        let rpc = crate::edge::store_error(error);
+        self.notify(ServerNotification::Error(ErrorNotification {
+            thread_id: Some(self.id.clone()),
+            code: rpc.code.clone(),
+            message: rpc.message.clone(),
+            data: rpc.data.clone(),
+        }));
+        self.model = None;
+        self.timer = None;
+        self.tools.abandon_all();
+        self.approvals.withdraw_all("the thread cannot go on");
+        self.pipeline.abandon();
+        if let Some(waiting) = self.waiting_start.take() {
+            waiting.fail(Error::Broken(rpc.clone()));
+        }
+        for (_, pending) in self.pending.drain() {
+            pending.fail(rpc.clone());
+        }
+        self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default());
+        self.running = None;
+        self.glance.lock().running = None;
+        self.context = None;
+        self.broken = true;
+        self.set_status(ThreadStatus::SystemError { message: rpc.message });
+    }
+
+    fn shut_down(&mut self) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        self.refuse_admission();
+        self.step(Input::Shutdown);
+    }
+
+    async fn unload(mut self) {
+        self.inbox.close();
+        self.tools.join().await;
+        let failed = match &self.glance.lock().status {
+            ThreadStatus::SystemError { message } => Some(message.clone()),
+            _ => None,
+        };
+        if let Err(error) = self.shared.store.release(&self.lease).await {
+            tracing::warn!(thread = %self.id, %error, "the thread's ownership was not given back");
+        }
+        self.shared.forget(&self.id, &self.glance, failed);
+        // What came in between is for whoever loads the thread next.
+        while let Ok(message) = self.inbox.try_recv() {
+            self.shared.redeliver(self.id.clone(), message);
+        }
+    }
+}
+
+/// Waits for the timer to go off; for ever when there is none.
+async fn fired(timer: &mut Option<(u64, std::pin::Pin<Box<Sleep>>)>) -> u64 {
+    match timer {
+        Some((number, sleep)) => {
+            sleep.await;
+            *number
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until then; for ever when there is no then.
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts the task of a loaded thread.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    id: ThreadId,
+    cwd: std::path::PathBuf,
+    loaded: Loaded,
+    subscribers: Vec<Arc<dyn Subscriber>>,
+) -> ThreadHandle {
+    let (sender, inbox) = mpsc::channel(INBOX_MESSAGES_MAX);
+    let glance = Arc::new(Mutex::new(Glance { status: ThreadStatus::Idle, running: None }));
+    let own_inbox = sender.downgrade();
+    let place = Place { id, cwd, glance: glance.clone(), inbox, own_inbox };
+    let driver = Driver::new(shared.clone(), place, loaded, subscribers);
+    let fallback = Fallback { shared: shared.clone(), id: driver.id.clone(), glance: glance.clone() };
+    shared.tasks.spawn(async move {
+        let ended = AssertUnwindSafe(driver.run()).catch_unwind().await;
+        if ended.is_err() {
+            fallback.thread_panicked();
+        }
+    });
+    ThreadHandle { inbox: sender, glance }
+}
+
+/// What is left to do when a thread's task panics: a bug, but one that costs that thread alone.
+struct Fallback {
+    shared: Arc<Shared>,
+    id: ThreadId,
+    glance: Arc<Mutex<Glance>>,
+}
+
+impl Fallback {
+    fn thread_panicked(self) {
+        let message = "the thread's task ended unexpectedly; load the thread again".to_owned();
+        tracing::error!(thread = %self.id, "a thread's task panicked");
+        let status = ThreadStatus::SystemError { message: message.clone() };
+        self.glance.lock().status = status.clone();
+        self.shared.forget(&self.id, &self.glance, Some(message));
+        self.shared.hub.broadcast(ServerNotification::ThreadStatusChanged(ThreadStatusNotification {
+            thread_id: self.id,
+            status,
+        }));
+    }
+}

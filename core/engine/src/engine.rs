@@ -1,0 +1,375 @@
+//! The engine: the threads of one process and what they share.
+//!
+//! Neighbours: clock, driver, error, shared, subscriber, thread.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use raddle_models::Models;
+use raddle_protocol::event::ThreadStarted;
+use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::thread::{
+    Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadSettingsUpdateParams,
+    ThreadStartParams, ThreadStatus,
+};
+use raddle_protocol::turn::{
+    TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
+};
+use raddle_protocol::{ModelInfo, ModelRef, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_store::{Counters, ListQuery, Store, StoreOptions, StoredTurn, ThreadRow};
+use raddle_tools::Toolbox;
+use tokio::sync::OnceCell;
+use tokio_util::task::TaskTracker;
+
+use crate::clock;
+use crate::driver::{self, Loaded};
+use crate::error::Error;
+use crate::shared::{Options, Shared};
+use crate::subscriber::{Answer, ConnectionId, Hub, Subscriber};
+use crate::thread::{Attach, Message};
+use crate::turn::Refusal;
+
+/// How long [`Engine::shut_down`] waits for threads to end. Source: the app-server documentation, which leaves a
+/// tenth second to drain output.
+pub const SHUTDOWN_AFTER: Duration = Duration::from_secs(9);
+
+/// The engine. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// A page of saved history.
+#[derive(Debug)]
+pub struct History {
+    /// The thread.
+    pub thread: Thread,
+    /// The page's turns, oldest first; one that runs in this process is `inProgress`.
+    pub turns: Vec<Turn>,
+    /// For the page before.
+    pub next_cursor: Option<String>,
+    /// The last turn of the branch that has ended.
+    pub ended_head: Option<TurnId>,
+}
+
+/// What diagnostics say about threads and the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Vitals {
+    /// Threads in memory.
+    pub loaded_threads: u64,
+    /// Threads on their way into memory.
+    pub loading_threads: u64,
+    /// The store's counts.
+    pub store: Counters,
+}
+
+impl Engine {
+    /// Opens the store and starts nothing else. Threads are loaded when they are first used.
+    ///
+    /// # Errors
+    /// Whatever keeps the store from being opened, as [`Error::Store`].
+    pub async fn open(options: Options, models: Models, toolbox: Toolbox) -> Result<Self, Error> {
+        let store_options = StoreOptions {
+            heartbeat: options.heartbeat,
+            takeover_after: options.takeover_after,
+            ..StoreOptions::new(&options.home)
+        };
+        let store = tokio::task::spawn_blocking(move || Store::open(store_options))
+            .await
+            .map_err(|_| Error::Abandoned)??;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                options,
+                store,
+                models,
+                toolbox,
+                hub: Hub::default(),
+                tasks: TaskTracker::new(),
+                stopping: AtomicBool::new(false),
+                threads: Mutex::new(HashMap::new()),
+                failed: Mutex::new(HashMap::new()),
+            }),
+        })
+    }
+
+    /// Every initialised connection.
+    pub fn hub(&self) -> &Hub {
+        &self.shared.hub
+    }
+
+    /// Creates a durable thread, owned and loaded, with `subscriber` subscribed; answers, then tells everybody.
+    ///
+    /// # Durability
+    /// The answer comes after a barrier: an id that was given out can always be used.
+    pub async fn start_thread(
+        &self,
+        params: ThreadStartParams,
+        subscriber: Arc<dyn Subscriber>,
+        answer: Answer<Thread>,
+    ) {
+        match self.create(params, subscriber).await {
+            Ok(thread) => {
+                answer.send(Ok(thread.clone()));
+                self.shared.hub.broadcast(ServerNotification::ThreadStarted(ThreadNotification { thread }));
+            }
+            Err(error) => answer.send(Err(error)),
+        }
+    }
+
+    async fn create(
+        &self,
+        params: ThreadStartParams,
+        subscriber: Arc<dyn Subscriber>,
+    ) -> Result<Thread, Error> {
+        if self.shared.is_stopping() {
+            return Err(Error::ShuttingDown);
+        }
+        let cwd = canonical_directory(&params.cwd).await?;
+        self.check_model(params.model.as_ref()).await?;
+        let settings =
+            ThreadSettings { model: params.model, approval_mode: params.approval_mode.unwrap_or_default() };
+        let id = ThreadId::generate();
+        let started = ThreadStarted { cwd, name: params.name, forked_from_id: None, settings };
+        let lease = self.shared.store.create_thread(id.clone(), clock::now(), started).await?;
+        let row = self.shared.store.thread(&id).await?;
+        let loaded = Loaded {
+            lease,
+            settings: row.settings.clone(),
+            head: None,
+            depth: 0,
+            usage: TokenUsage::default(),
+        };
+        let handle =
+            driver::spawn(&self.shared, id.clone(), row.cwd.clone().into(), loaded, vec![subscriber]);
+        self.shared.threads.lock().insert(id, Arc::new(OnceCell::new_with(Some(handle))));
+        Ok(self.describe(row))
+    }
+
+    /// Reads a page of saved history without loading, owning or writing anything.
+    ///
+    /// # Errors
+    /// [`raddle_store::Error::ThreadNotFound`] and [`raddle_store::Error::InvalidCursor`] as [`Error::Store`];
+    /// [`Error::InvalidParams`] for a limit out of range.
+    pub async fn read(
+        &self,
+        id: &ThreadId,
+        cursor: Option<&str>,
+        limit: Option<u32>,
+    ) -> Result<History, Error> {
+        let limit = page_limit(limit, HISTORY_PAGE_TURNS_MAX, HISTORY_PAGE_TURNS_MAX)?;
+        let page = self.shared.store.page(id, cursor, limit).await?;
+        let row = self.shared.store.thread(id).await?;
+        let running = self.shared.loaded(id).and_then(|handle| handle.glance.lock().running.clone());
+        let ended = page.turns.iter().rev().find(|turn| turn.ended).map(|turn| turn.id.clone());
+        let turns = page.turns.iter().filter_map(|turn| fold(turn, running.as_ref())).collect();
+        Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
+    }
+
+    /// Lists threads, newest activity first.
+    ///
+    /// # Errors
+    /// [`raddle_store::Error::InvalidCursor`] as [`Error::Store`]; [`Error::InvalidParams`] for a limit out of range.
+    pub async fn list(&self, params: ThreadListParams) -> Result<(Vec<Thread>, Option<String>), Error> {
+        let limit = page_limit(params.limit, LIST_PAGE_DEFAULT, LIST_PAGE_MAX)?;
+        // Threads keep canonical directories, so an alias finds them too; a directory that is gone still lists.
+        let cwd = match params.cwd {
+            Some(cwd) => Some(canonical_directory(&cwd).await.unwrap_or(cwd)),
+            None => None,
+        };
+        let query = ListQuery {
+            cwd,
+            archived: params.archived.unwrap_or(false),
+            search: params.search,
+            limit,
+            cursor: params.cursor,
+        };
+        let page = self.shared.store.list(query).await?;
+        let threads = page.threads.into_iter().map(|row| self.describe(row)).collect();
+        Ok((threads, page.next_cursor))
+    }
+
+    /// Loads a thread, which owns it and closes what a crash left open in it.
+    ///
+    /// # Errors
+    /// [`raddle_store::Error::ThreadNotFound`] and [`raddle_store::Error::LockedElsewhere`] as [`Error::Store`].
+    pub async fn load(&self, id: &ThreadId) -> Result<(), Error> {
+        self.shared.load(id).await.map(|_| ())
+    }
+
+    /// Loads a thread and subscribes; see [`Attach`].
+    pub async fn attach(&self, id: &ThreadId, attach: Attach) {
+        self.shared.deliver(id, Message::Attach(attach)).await;
+    }
+
+    /// Ends a subscription. A thread that is not loaded has none.
+    pub async fn detach(&self, id: &ThreadId, connection: ConnectionId) {
+        if let Some(handle) = self.shared.loaded(id) {
+            let _ = handle.send(Message::Detach(connection)).await;
+        }
+    }
+
+    /// Starts a turn, loading the thread if need be; the answer does not wait for the turn's end.
+    pub async fn start_turn(
+        &self,
+        params: TurnStartParams,
+        subscriber: Arc<dyn Subscriber>,
+        answer: Answer<TurnStartResult>,
+    ) {
+        let id = params.thread_id.clone();
+        let message = Message::StartTurn { params, subscriber: Some(subscriber), answer };
+        self.shared.deliver(&id, message).await;
+    }
+
+    /// Adds to the running turn.
+    pub async fn steer(&self, params: TurnSteerParams, answer: Answer<TurnSteerResult>) {
+        let id = params.thread_id.clone();
+        match self.running_thread(&id, Message::Steer { params, answer }).await {
+            Ok(()) => {}
+            Err(message) => message.fail(Refusal::TurnMismatch { running: None }.into()),
+        }
+    }
+
+    /// Stops the running turn; the answer does not wait for its end.
+    pub async fn interrupt(&self, params: TurnInterruptParams, answer: Answer<()>) {
+        let id = params.thread_id.clone();
+        match self.running_thread(&id, Message::Interrupt { params, answer }).await {
+            Ok(()) => {}
+            Err(Message::Interrupt { params: TurnInterruptParams { turn_id: None, .. }, answer }) => {
+                answer.send(Ok(()));
+            }
+            Err(message) => message.fail(Refusal::TurnMismatch { running: None }.into()),
+        }
+    }
+
+    /// Hands a message to a loaded thread. A thread that is not loaded runs nothing: its message comes back, unless
+    /// there is no such thread at all.
+    async fn running_thread(&self, id: &ThreadId, message: Message) -> Result<(), Message> {
+        if self.shared.is_stopping() {
+            message.fail(Error::ShuttingDown);
+            return Ok(());
+        }
+        match self.shared.loaded(id) {
+            Some(handle) => handle.send(message).await,
+            None => match self.shared.store.thread(id).await {
+                Ok(_) => Err(message),
+                Err(error) => {
+                    message.fail(error.into());
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Changes settings for the turns to come, loading the thread if need be.
+    pub async fn update_settings(&self, params: ThreadSettingsUpdateParams, answer: Answer<ThreadSettings>) {
+        if let Err(error) = self.check_model(params.model.as_ref()).await {
+            return answer.send(Err(error));
+        }
+        let id = params.thread_id.clone();
+        self.shared.deliver(&id, Message::UpdateSettings { params, answer }).await;
+    }
+
+    /// All models of all providers.
+    pub async fn models(&self) -> Vec<ModelInfo> {
+        self.shared.models.list().await
+    }
+
+    /// Counts for diagnostics.
+    pub fn vitals(&self) -> Vitals {
+        let threads = self.shared.threads.lock();
+        let loaded = threads.values().filter(|slot| slot.initialized()).count();
+        Vitals {
+            loaded_threads: loaded as u64,
+            loading_threads: (threads.len() - loaded) as u64,
+            store: self.shared.store.counters(),
+        }
+    }
+
+    /// An unknown ref is refused before anything is queued.
+    async fn check_model(&self, model: Option<&ModelRef>) -> Result<(), Error> {
+        match model {
+            Some(model) => self.shared.models.resolve(model).await.map(|_| ()).map_err(Error::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all threads: running turns are interrupted, with an end in the log. Waits for them at most
+    /// [`SHUTDOWN_AFTER`], then closes the store, so that nothing can be written any more.
+    ///
+    /// # Errors
+    /// None: what did not end in time is closed by the next load, as after a crash.
+    pub async fn shut_down(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        let slots: Vec<_> = self.shared.threads.lock().values().cloned().collect();
+        for slot in slots {
+            if let Some(handle) = slot.get() {
+                let _ = handle.send(Message::Shutdown).await;
+            }
+        }
+        self.shared.tasks.close();
+        if tokio::time::timeout(SHUTDOWN_AFTER, self.shared.tasks.wait()).await.is_err() {
+            tracing::warn!("some threads did not end in time; they are closed at their next load");
+        }
+        self.shared.store.clone().close().await;
+    }
+
+    /// A row with what this process knows of the thread.
+    fn describe(&self, row: ThreadRow) -> Thread {
+        let loaded = self.shared.loaded(&row.id);
+        let status = match loaded {
+            Some(handle) => handle.glance.lock().status.clone(),
+            None => match self.shared.failed.lock().get(&row.id) {
+                Some(message) => ThreadStatus::SystemError { message: message.clone() },
+                None => ThreadStatus::NotLoaded,
+            },
+        };
+        Thread {
+            id: row.id,
+            cwd: row.cwd,
+            name: row.name,
+            title: row.title,
+            created_at: row.created_at.to_iso(),
+            updated_at: row.updated_at.to_iso(),
+            forked_from_id: row.forked_from_id,
+            archived: row.archived,
+            status,
+            settings: row.settings,
+        }
+    }
+}
+
+/// A saved turn as a reader sees it; the one that runs here stays `inProgress`.
+fn fold(turn: &StoredTurn, running: Option<&TurnId>) -> Option<Turn> {
+    if running == Some(&turn.id) { Turn::live(&turn.events) } else { Turn::saved(&turn.events) }
+}
+
+fn page_limit(limit: Option<u32>, default: u32, max: u32) -> Result<u32, Error> {
+    match limit {
+        None => Ok(default),
+        Some(limit) if (1..=max).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Error::invalid(format!("`limit` is {limit}; it must be from 1 to {max}"))),
+    }
+}
+
+/// The canonical form of a directory, so that aliases of it are one.
+async fn canonical_directory(path: &str) -> Result<String, Error> {
+    if !Path::new(path).is_absolute() {
+        return Err(Error::invalid(format!("`cwd` must be an absolute path, not `{path}`")));
+    }
+    let canonical = tokio::fs::canonicalize(path)
+        .await
+        .map_err(|error| Error::invalid(format!("`cwd`: `{path}` cannot be used: {error}")))?;
+    match tokio::fs::metadata(&canonical).await {
+        Ok(metadata) if metadata.is_dir() => {}
+        _ => return Err(Error::invalid(format!("`cwd`: `{path}` is not a directory"))),
+    }
+    canonical
+        .into_os_string()
+        .into_string()
+        .map_err(|_| Error::invalid(format!("`cwd`: the path of `{path}` is not valid UTF-8")))
+}

@@ -1,0 +1,189 @@
+//! What the threads of one process share.
+//!
+//! Neighbours: driver, error, subscriber, thread.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use raddle_models::{Models, ResolvedModel};
+use raddle_protocol::{ModelRef, ThreadId};
+use raddle_store::Store;
+use raddle_tools::Toolbox;
+use tokio::sync::OnceCell;
+use tokio_util::task::TaskTracker;
+
+use crate::driver;
+use crate::error::Error;
+use crate::subscriber::Hub;
+use crate::thread::{Glance, Message, ThreadHandle};
+use crate::turn::RetryPolicy;
+
+/// A thread without a subscriber or work is unloaded after this long. Source: the app-server documentation.
+pub const UNLOAD_AFTER: Duration = Duration::from_secs(600);
+
+/// Reasons of threads that failed, kept for their status; at more, an arbitrary one is forgotten.
+const FAILED_THREADS_MAX: usize = 1_024;
+
+/// How long a model may be silent. Beyond, the turn fails with a `network` error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Until the first sign of life. Local servers read long prompts for minutes.
+    pub first_event: Duration,
+    /// Between two signs of life.
+    pub idle: Duration,
+}
+
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self { first_event: Duration::from_secs(300), idle: Duration::from_secs(120) }
+    }
+}
+
+/// How an engine is to run. [`Options::new`] gives defaults that work with nothing configured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the store lies; made if it does not exist.
+    pub home: PathBuf,
+    /// The model of threads that name none; `builtin/echo` unless set.
+    pub default_model: ModelRef,
+    /// How failed models are asked again.
+    pub retry: RetryPolicy,
+    /// How long a model may be silent.
+    pub model_limits: ModelLimits,
+    /// How long a thread stays loaded without a subscriber or work.
+    pub unload_after: Duration,
+    /// How often this process says that it lives.
+    pub heartbeat: Duration,
+    /// How long another process's silence is watched before its threads are taken over.
+    pub takeover_after: Duration,
+}
+
+impl Options {
+    /// The defaults, for a store in `home`.
+    pub fn new(home: impl Into<PathBuf>) -> Self {
+        let home = home.into();
+        let store = raddle_store::StoreOptions::new(&home);
+        Self {
+            home,
+            default_model: ModelRef::new("builtin", "echo"),
+            retry: RetryPolicy::default(),
+            model_limits: ModelLimits::default(),
+            unload_after: UNLOAD_AFTER,
+            heartbeat: store.heartbeat,
+            takeover_after: store.takeover_after,
+        }
+    }
+}
+
+pub(crate) type Slot = Arc<OnceCell<ThreadHandle>>;
+
+/// The inside of an engine.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) store: Store,
+    pub(crate) models: Models,
+    pub(crate) toolbox: Toolbox,
+    pub(crate) hub: Hub,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) threads: Mutex<HashMap<ThreadId, Slot>>,
+    /// Why threads that are not loaded any more could not go on.
+    pub(crate) failed: Mutex<HashMap<ThreadId, String>>,
+}
+
+impl Shared {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The model that a thread is to use.
+    pub(crate) async fn resolve(&self, wanted: Option<&ModelRef>) -> Result<ResolvedModel, Error> {
+        Ok(self.models.resolve(wanted.unwrap_or(&self.options.default_model)).await?)
+    }
+
+    /// The loaded thread, loading it first if need be; at most one load of a thread runs at a time.
+    pub(crate) async fn load(self: &Arc<Self>, id: &ThreadId) -> Result<ThreadHandle, Error> {
+        loop {
+            if self.is_stopping() {
+                return Err(Error::ShuttingDown);
+            }
+            let slot = self.threads.lock().entry(id.clone()).or_default().clone();
+            let loaded = slot.get_or_try_init(|| self.open(id)).await;
+            match loaded {
+                Ok(handle) if !handle.inbox.is_closed() => return Ok(handle.clone()),
+                Ok(_) => self.drop_slot(id, &slot),
+                Err(error) => {
+                    self.drop_slot(id, &slot);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The thread, if it is loaded.
+    pub(crate) fn loaded(&self, id: &ThreadId) -> Option<ThreadHandle> {
+        let threads = self.threads.lock();
+        threads.get(id)?.get().filter(|handle| !handle.inbox.is_closed()).cloned()
+    }
+
+    pub(crate) fn drop_slot(&self, id: &ThreadId, slot: &Slot) {
+        let mut threads = self.threads.lock();
+        if threads.get(id).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+            threads.remove(id);
+        }
+    }
+
+    async fn open(self: &Arc<Self>, id: &ThreadId) -> Result<ThreadHandle, Error> {
+        let loaded = driver::load(self, id).await?;
+        let row = self.store.thread(id).await?;
+        self.failed.lock().remove(id);
+        Ok(driver::spawn(self, id.clone(), row.cwd.into(), loaded, Vec::new()))
+    }
+
+    /// A thread's task has ended.
+    pub(crate) fn forget(&self, id: &ThreadId, glance: &Arc<Mutex<Glance>>, failed: Option<String>) {
+        let mut threads = self.threads.lock();
+        let is_ours = threads
+            .get(id)
+            .and_then(|slot| slot.get())
+            .is_some_and(|handle| Arc::ptr_eq(&handle.glance, glance));
+        if is_ours {
+            threads.remove(id);
+        }
+        drop(threads);
+        if let Some(reason) = failed {
+            let mut all = self.failed.lock();
+            if all.len() >= FAILED_THREADS_MAX
+                && let Some(any) = all.keys().next().cloned()
+            {
+                all.remove(&any);
+            }
+            all.insert(id.clone(), reason);
+        }
+    }
+
+    /// Hands a message to a thread, loading it if need be.
+    pub(crate) async fn deliver(self: &Arc<Self>, id: &ThreadId, mut message: Message) {
+        loop {
+            let handle = match self.load(id).await {
+                Ok(handle) => handle,
+                Err(error) => return message.fail(error),
+            };
+            match handle.send(message).await {
+                Ok(()) => return,
+                // It was unloaded in between: load it again.
+                Err(returned) => message = returned,
+            }
+        }
+    }
+
+    /// [`deliver`](Self::deliver) for a message that reached a thread on its way out.
+    pub(crate) fn redeliver(self: &Arc<Self>, id: ThreadId, message: Message) {
+        let shared = self.clone();
+        self.tasks.spawn(async move { shared.deliver(&id, message).await });
+    }
+}

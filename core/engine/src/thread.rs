@@ -1,0 +1,111 @@
+//! A loaded thread from outside: its inbox and what everybody may look at.
+//!
+//! Neighbours: error, subscriber.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use raddle_protocol::approval::RequestApprovalResult;
+use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams, ThreadStatus};
+use raddle_protocol::turn::{
+    Queue, TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
+};
+use raddle_protocol::{ItemId, TokenUsage, Turn, TurnId};
+use tokio::sync::mpsc;
+
+use crate::error::Error;
+use crate::subscriber::{Answer, AskId, ConnectionId, Subscriber};
+
+/// Requests that may wait for one thread; at more, the connection that sends them waits.
+pub const INBOX_MESSAGES_MAX: usize = 256;
+
+/// What a thread's task can be told.
+pub(crate) enum Message {
+    StartTurn {
+        params: TurnStartParams,
+        subscriber: Option<Arc<dyn Subscriber>>,
+        answer: Answer<TurnStartResult>,
+    },
+    Steer {
+        params: TurnSteerParams,
+        answer: Answer<TurnSteerResult>,
+    },
+    Interrupt {
+        params: TurnInterruptParams,
+        answer: Answer<()>,
+    },
+    UpdateSettings {
+        params: ThreadSettingsUpdateParams,
+        answer: Answer<ThreadSettings>,
+    },
+    Attach(Attach),
+    Detach(ConnectionId),
+    Decided {
+        item_id: ItemId,
+        ask: AskId,
+        connection: ConnectionId,
+        answer: Option<RequestApprovalResult>,
+    },
+    Shutdown,
+}
+
+/// A wish to subscribe, and to get the live state of the very moment from which on notifications come.
+pub struct Attach {
+    /// Who.
+    pub subscriber: Arc<dyn Subscriber>,
+    /// The last ended turn of the history that the caller has read; `None`: not to be compared.
+    pub expected_head: Option<Option<TurnId>>,
+    /// Given in the thread's own step. [`Error::StaleHistory`] when the history is not current any more; then nobody
+    /// was subscribed, and the caller reads again.
+    pub deliver: Answer<Live>,
+}
+
+/// What is live about a thread at one moment.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// What it does.
+    pub status: ThreadStatus,
+    /// Its settings.
+    pub settings: ThreadSettings,
+    /// The turn that runs, as far as it is committed.
+    pub running_turn: Option<Turn>,
+    /// What waits.
+    pub queue: Queue,
+    /// The branch's totals.
+    pub usage: TokenUsage,
+}
+
+/// What everybody may look at without asking the thread's task.
+#[derive(Clone, Debug)]
+pub(crate) struct Glance {
+    pub(crate) status: ThreadStatus,
+    pub(crate) running: Option<TurnId>,
+}
+
+/// A loaded thread.
+#[derive(Clone)]
+pub(crate) struct ThreadHandle {
+    pub(crate) inbox: mpsc::Sender<Message>,
+    pub(crate) glance: Arc<Mutex<Glance>>,
+}
+
+impl ThreadHandle {
+    /// Hands a message over, waiting for room; gives it back when the thread has been unloaded meanwhile.
+    pub(crate) async fn send(&self, message: Message) -> Result<(), Message> {
+        self.inbox.send(message).await.map_err(|lost| lost.0)
+    }
+}
+
+impl Message {
+    /// Answers with an error, if there is anything to answer.
+    pub(crate) fn fail(self, error: Error) {
+        match self {
+            Self::StartTurn { answer, .. } => answer.send(Err(error)),
+            Self::Steer { answer, .. } => answer.send(Err(error)),
+            Self::Interrupt { answer, .. } => answer.send(Err(error)),
+            Self::UpdateSettings { answer, .. } => answer.send(Err(error)),
+            Self::Attach(attach) => attach.deliver.send(Err(error)),
+            Self::Detach(_) | Self::Decided { .. } | Self::Shutdown => {}
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The step function: which part of the machine an input goes to, and how turns begin and end.
+//!
+//! Neighbours: calls, command, input, reply, state.
+
+use std::collections::{HashSet, VecDeque};
+
+use raddle_protocol::event::{EventBody, TurnEnded, TurnStarted};
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::thread::ThreadStatus;
+use raddle_protocol::turn::{Queue, TurnQueueUpdatedNotification};
+use raddle_protocol::{
+    ItemId, ItemStatus, ThreadId, TokenUsage, TurnError, TurnId, TurnStatus, TurnSummary, UnixMillis,
+};
+
+use super::STEERS_WAITING_MAX;
+use super::command::{Command, Outcome, Refusal, Reply, Token};
+use super::input::{Input, StartTurn};
+use super::state::{Calling, Ending, Out, RetryPolicy, Run, Stage, Steer, closed};
+
+/// One thread's turns, one at a time.
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) thread_id: ThreadId,
+    pub(super) policy: RetryPolicy,
+    /// The branch's totals.
+    pub(super) usage: TokenUsage,
+    pub(super) run: Option<Run>,
+    /// The last number given to a model call.
+    pub(super) calls: u64,
+    /// The last number given to a timer.
+    pub(super) timers: u64,
+}
+
+impl Machine {
+    /// An idle machine for a branch whose totals so far are `usage`.
+    pub fn new(thread_id: ThreadId, policy: RetryPolicy, usage: TokenUsage) -> Self {
+        Self { thread_id, policy, usage, run: None, calls: 0, timers: 0 }
+    }
+
+    /// Whether a turn runs.
+    pub fn is_running(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Whether the running turn is being stopped, so that a start may wait for its end.
+    pub fn is_settling(&self) -> bool {
+        matches!(&self.run, Some(Run { stage: Stage::Settling { .. }, .. }))
+    }
+
+    /// The turn that runs.
+    pub fn running_turn(&self) -> Option<&TurnId> {
+        self.run.as_ref().map(|run| &run.turn.id)
+    }
+
+    /// The branch's totals.
+    pub fn usage(&self) -> TokenUsage {
+        self.usage
+    }
+
+    /// What waits.
+    pub fn queue(&self) -> Queue {
+        self.run.as_ref().map(queue_of).unwrap_or_default()
+    }
+
+    /// Takes one input and adds what is to be done to `commands`.
+    pub fn step(&mut self, at: UnixMillis, input: Input, commands: &mut Vec<Command>) {
+        let out = &mut Out { at, commands };
+        match input {
+            Input::Start(start) => self.start(out, *start),
+            Input::Steer { token, expected, text, client_message_id } => {
+                self.steer(out, token, expected, text, client_message_id);
+            }
+            Input::Interrupt { token, turn_id } => self.interrupt(out, token, turn_id),
+            Input::Shutdown => self.stop(out),
+            Input::Model { call, event } => self.model_event(out, call, event),
+            Input::ModelFailed { call, failure, jitter_permille } => {
+                self.model_failed(out, call, failure, jitter_permille);
+            }
+            Input::ToolOutput { item_id, text } => self.tool_output(out, &item_id, text),
+            Input::ToolFinished { item_id, outcome } => self.tool_finished(out, &item_id, outcome),
+            Input::Decided { item_id, decision, message } => self.decided(out, &item_id, decision, message),
+            Input::Timer { timer } => self.timer(out, timer),
+        }
+    }
+
+    fn start(&mut self, out: &mut Out<'_>, start: StartTurn) {
+        if let Some(run) = &self.run {
+            let refusal = Refusal::TurnInProgress(run.turn.id.clone());
+            return refuse(out, start.token, refusal);
+        }
+        let turn = TurnSummary {
+            id: start.turn_id,
+            thread_id: self.thread_id.clone(),
+            status: TurnStatus::InProgress,
+            started_at: out.at,
+            completed_at: None,
+            error: None,
+            usage: None,
+        };
+        let mut run = Run {
+            thread_id: self.thread_id.clone(),
+            turn: turn.clone(),
+            depth: start.depth,
+            request_id: start.request_id.clone(),
+            settings: start.settings,
+            stage: Stage::Calling(Calling::default()),
+            next_item: 0,
+            next_index: 0,
+            reply: 0,
+            steers: VecDeque::new(),
+            call_ids: HashSet::new(),
+            usage: TokenUsage::default(),
+        };
+        let started = TurnStarted {
+            turn: turn.clone(),
+            parent: start.parent,
+            depth: start.depth,
+            request_id: start.request_id,
+        };
+        let reply = Reply { token: start.token, outcome: Outcome::Started(turn.id) };
+        run.append_and_reply(out, EventBody::TurnStarted(started), Some(reply));
+        out.push(Command::Status(ThreadStatus::Active { waiting_on: Vec::new() }));
+        let item_id = run.fresh_id();
+        run.say(out, Steer { item_id, text: start.text, client_message_id: start.client_message_id });
+        self.run = Some(run);
+        self.ask_model(out);
+    }
+
+    fn steer(
+        &mut self,
+        out: &mut Out<'_>,
+        token: Token,
+        expected: TurnId,
+        text: String,
+        client_message_id: Option<String>,
+    ) {
+        let run = match &mut self.run {
+            Some(run) if run.turn.id == expected && !matches!(run.stage, Stage::Settling { .. }) => run,
+            other => {
+                let running = other.as_ref().map(|run| run.turn.id.clone()).filter(|id| id != &expected);
+                return refuse(out, token, Refusal::TurnMismatch { running });
+            }
+        };
+        if run.steers.len() >= STEERS_WAITING_MAX {
+            return refuse(out, token, Refusal::TooManySteers(STEERS_WAITING_MAX));
+        }
+        let steer = Steer { item_id: run.fresh_id(), text, client_message_id };
+        run.accept_steer(out, steer, Reply { token, outcome: Outcome::Steered(expected) });
+        out.push(queue_updated(run));
+    }
+
+    fn interrupt(&mut self, out: &mut Out<'_>, token: Token, turn_id: Option<TurnId>) {
+        let running = self.running_turn().cloned();
+        if turn_id.is_some() && turn_id != running {
+            return refuse(out, token, Refusal::TurnMismatch { running });
+        }
+        out.push(Command::Answer(Reply { token, outcome: Outcome::Interrupted }));
+        self.stop(out);
+    }
+
+    /// Stops the running turn, wherever it is; ends it at once if nothing of it runs.
+    pub(super) fn stop(&mut self, out: &mut Out<'_>) {
+        let Some(run) = &mut self.run else { return };
+        if !run.steers.is_empty() {
+            run.steers.clear();
+            out.push(queue_updated(run));
+        }
+        match std::mem::replace(&mut run.stage, Stage::Calling(Calling::default())) {
+            Stage::Replying(mut replying) => {
+                out.push(Command::DropModel);
+                if let Some(open) = replying.open.take() {
+                    run.append(out, closed(open, ItemStatus::Interrupted, out.at));
+                }
+                self.end(out, TurnStatus::Interrupted, None);
+            }
+            Stage::BackingOff { .. } => self.end(out, TurnStatus::Interrupted, None),
+            Stage::Calling(calls) => self.settle(out, calls),
+            settling @ Stage::Settling { .. } => run.stage = settling,
+        }
+    }
+
+    /// Ends the turn as interrupted once what still runs is gone.
+    fn settle(&mut self, out: &mut Out<'_>, mut calls: Calling) {
+        self.timers += 1;
+        let timer = self.timers;
+        let Some(run) = &mut self.run else { return };
+        if calls.stop_all(run, out) {
+            run.stage = Stage::Settling { timer, calls, ending: Ending::Interrupted };
+            out.push(Command::SetTimer { timer, delay_ms: super::SETTLE_MS });
+        } else {
+            self.end(out, TurnStatus::Interrupted, None);
+        }
+    }
+
+    fn timer(&mut self, out: &mut Out<'_>, fired: u64) {
+        match &mut self.run {
+            Some(Run { stage: Stage::BackingOff { timer, .. }, .. }) if *timer == fired => self.retry(out),
+            Some(run) => match &mut run.stage {
+                Stage::Settling { timer, calls, .. } if *timer == fired => {
+                    let mut calls = std::mem::take(calls);
+                    calls.give_up(run, out);
+                    self.end(out, TurnStatus::Interrupted, None);
+                }
+                _ => {}
+            },
+            None => {}
+        }
+    }
+
+    /// Hands what waits to the model, as far as it came, and asks it.
+    pub(super) fn go_on(&mut self, out: &mut Out<'_>) {
+        let Some(run) = &mut self.run else { return };
+        if !run.steers.is_empty() {
+            while let Some(steer) = run.steers.pop_front() {
+                run.say(out, steer);
+            }
+            out.push(queue_updated(run));
+        }
+        self.ask_model(out);
+    }
+
+    /// Ends the turn. Everything of it has ended by now.
+    pub(super) fn end(&mut self, out: &mut Out<'_>, status: TurnStatus, error: Option<TurnError>) {
+        let Some(mut run) = self.run.take() else { return };
+        run.turn.status = status;
+        run.turn.completed_at = Some(out.at);
+        run.turn.error = error;
+        run.turn.usage = Some(run.usage);
+        let ended = TurnEnded {
+            turn: run.turn.clone(),
+            thread_usage: self.usage,
+            request_id: run.request_id.clone(),
+        };
+        let waiting = !run.steers.is_empty();
+        run.append(out, EventBody::TurnCompleted(ended));
+        if waiting {
+            run.steers.clear();
+            out.push(queue_updated(&run));
+        }
+        out.push(Command::Status(ThreadStatus::Idle));
+    }
+}
+
+fn refuse(out: &mut Out<'_>, token: Token, refusal: Refusal) {
+    out.push(Command::Answer(Reply { token, outcome: Outcome::Refused(refusal) }));
+}
+
+fn queue_of(run: &Run) -> Queue {
+    Queue { steering: run.steers.iter().map(|steer| steer.text.clone()).collect(), follow_up: Vec::new() }
+}
+
+fn queue_updated(run: &Run) -> Command {
+    Command::Notify(ServerNotification::TurnQueueUpdated(TurnQueueUpdatedNotification {
+        thread_id: run.thread_id.clone(),
+        queue: queue_of(run),
+    }))
+}
+
+/// An id for a call that is unique in the turn, and in the thread when it had to be made up.
+pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
+    if let Some(given) = given.filter(|id| !id.is_empty()) {
+        let id = ItemId::new(given);
+        if run.call_ids.insert(id.clone()) {
+            return id;
+        }
+    }
+    let id = ItemId::new(format!("call_{}_{}", run.depth, run.next_item));
+    run.next_item += 1;
+    run.call_ids.insert(id.clone());
+    id
+}

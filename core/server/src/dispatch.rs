@@ -1,0 +1,72 @@
+//! From a row of the table to its handler.
+//!
+//! Neighbours: connection, handler, lanes, responder.
+
+use std::sync::Arc;
+
+use raddle_protocol::ThreadId;
+use raddle_protocol::methods::ClientRequest;
+
+use crate::connection::Connection;
+use crate::handler;
+use crate::responder::Responder;
+
+/// Runs a request on a task of its own. The responder answers it, here or later.
+pub(crate) fn dispatch(connection: &Arc<Connection>, request: ClientRequest, responder: Responder) {
+    let place = lane_of(&request).map(|thread_id| connection.lanes.enter(thread_id));
+    let connection = connection.clone();
+    let server = connection.server.clone();
+    server.requests.clone().spawn(async move {
+        let run = async {
+            match place {
+                Some(mut place) => {
+                    place.reached().await;
+                    handle(&connection, request, responder).await;
+                    connection.lanes.leave(place);
+                }
+                None => handle(&connection, request, responder).await,
+            }
+        };
+        // Giving up drops the responder, and that answers.
+        tokio::select! {
+            () = run => {}
+            () = server.stopped.cancelled() => {}
+        }
+    });
+}
+
+/// The thread whose requests this one is ordered with: the table's scope, with the thread that the params name.
+fn lane_of(request: &ClientRequest) -> Option<&ThreadId> {
+    match request {
+        ClientRequest::ThreadResume(params) => Some(&params.thread_id),
+        ClientRequest::ThreadSettingsUpdate(params) => Some(&params.thread_id),
+        ClientRequest::TurnStart(params) => Some(&params.thread_id),
+        ClientRequest::TurnSteer(params) => Some(&params.thread_id),
+        ClientRequest::TurnInterrupt(params) => Some(&params.thread_id),
+        ClientRequest::Initialize(_)
+        | ClientRequest::ThreadStart(_)
+        | ClientRequest::ThreadRead(_)
+        | ClientRequest::ThreadList(_)
+        | ClientRequest::ModelList(_)
+        | ClientRequest::ServerDiagnostics(_) => None,
+    }
+}
+
+async fn handle(connection: &Arc<Connection>, request: ClientRequest, responder: Responder) {
+    match request {
+        // Answered before dispatch, since what follows on the connection depends on it.
+        ClientRequest::Initialize(_) => drop(responder),
+        ClientRequest::ThreadStart(params) => handler::thread::start(connection, params, responder).await,
+        ClientRequest::ThreadRead(params) => handler::thread::read(connection, params, responder).await,
+        ClientRequest::ThreadResume(params) => handler::thread::resume(connection, params, responder).await,
+        ClientRequest::ThreadList(params) => handler::thread::list(connection, params, responder).await,
+        ClientRequest::ThreadSettingsUpdate(params) => {
+            handler::thread::update_settings(connection, params, responder).await;
+        }
+        ClientRequest::TurnStart(params) => handler::turn::start(connection, params, responder).await,
+        ClientRequest::TurnSteer(params) => handler::turn::steer(connection, params, responder).await,
+        ClientRequest::TurnInterrupt(params) => handler::turn::interrupt(connection, params, responder).await,
+        ClientRequest::ModelList(_) => handler::server::models(connection, responder).await,
+        ClientRequest::ServerDiagnostics(_) => handler::server::diagnostics(connection, responder),
+    }
+}

@@ -1,0 +1,7 @@
+//! One handler a row, one file a resource. A handler brings params to the engine and results back; it decides nothing.
+//!
+//! Neighbours: none.
+
+pub(crate) mod server;
+pub(crate) mod thread;
+pub(crate) mod turn;

@@ -1,0 +1,115 @@
+//! Handlers of `thread/…`.
+//!
+//! Neighbours: connection, responder.
+
+use std::sync::Arc;
+
+use raddle_engine::{Answer, Attach, Error, History, Live};
+use raddle_protocol::methods::ClientResponse;
+use raddle_protocol::thread::{
+    ThreadListParams, ThreadListResult, ThreadReadParams, ThreadReadResult, ThreadResumeResult,
+    ThreadSettingsUpdateParams, ThreadSettingsUpdateResult, ThreadStartParams, ThreadStartResult,
+};
+use raddle_protocol::{RpcError, TurnStatus};
+use tokio::sync::oneshot;
+
+use crate::connection::Connection;
+use crate::responder::Responder;
+
+/// Times that a resume reads the history again because a turn ended meanwhile; then it fails with `internal`.
+const RESUME_READS_MAX: usize = 16;
+
+pub(crate) async fn start(connection: &Arc<Connection>, params: ThreadStartParams, responder: Responder) {
+    let subscriber = connection.clone();
+    let answer = responder.answer(move |thread: raddle_protocol::thread::Thread| {
+        subscriber.will_subscribe(&thread.id);
+        ThreadStartResult { thread, warnings: Vec::new() }
+    });
+    connection.server.engine.start_thread(params, connection.clone(), answer).await;
+}
+
+pub(crate) async fn read(connection: &Arc<Connection>, params: ThreadReadParams, responder: Responder) {
+    let engine = &connection.server.engine;
+    let result = engine.read(&params.thread_id, params.cursor.as_deref(), params.limit).await;
+    responder.finish(result.map(|history| ThreadReadResult {
+        thread: history.thread,
+        turns: history.turns,
+        next_cursor: history.next_cursor,
+    }));
+}
+
+/// Reads a page, then subscribes and answers in one step of the thread. When a turn ended in between, the page is not
+/// current any more, and it is read again.
+pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParams, mut responder: Responder) {
+    let engine = &connection.server.engine;
+    for _ in 0..RESUME_READS_MAX {
+        let history = match read_loaded(connection, &params).await {
+            Ok(history) => history,
+            Err(error) => return responder.finish(Err::<ClientResponse, _>(error)),
+        };
+        let expected_head = params.cursor.is_none().then(|| history.ended_head.clone());
+        let (returned, again) = oneshot::channel();
+        let subscriber = connection.clone();
+        let deliver = Answer::new(move |live: Result<Live, Error>| match live {
+            Ok(live) => {
+                subscriber.will_subscribe(&history.thread.id);
+                responder.finish(Ok::<_, RpcError>(resumed(history, live)));
+            }
+            Err(Error::StaleHistory) => {
+                let _ = returned.send(responder);
+            }
+            Err(error) => responder.finish(Err::<ClientResponse, _>(error)),
+        });
+        engine
+            .attach(&params.thread_id, Attach { subscriber: connection.clone(), expected_head, deliver })
+            .await;
+        match again.await {
+            Ok(same) => responder = same,
+            // Answered.
+            Err(_) => return,
+        }
+    }
+    responder.finish(Err::<ClientResponse, _>(Error::StaleHistory));
+}
+
+async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) -> Result<History, Error> {
+    let engine = &connection.server.engine;
+    // Loading closes what a crash left open, so it comes before reading.
+    engine.load(&params.thread_id).await?;
+    let history = engine.read(&params.thread_id, params.cursor.as_deref(), params.limit).await?;
+    if history.thread.archived {
+        let message = "the thread is archived; unarchive it first".to_owned();
+        return Err(Error::InvalidParams { message, reason: Some("archived") });
+    }
+    Ok(history)
+}
+
+fn resumed(history: History, live: Live) -> ThreadResumeResult {
+    let mut thread = history.thread;
+    thread.status = live.status;
+    thread.settings = live.settings;
+    let is_over = |turn: &raddle_protocol::Turn| turn.summary.status != TurnStatus::InProgress;
+    ThreadResumeResult {
+        thread,
+        turns: history.turns.into_iter().filter(is_over).collect(),
+        next_cursor: history.next_cursor,
+        running_turn: live.running_turn,
+        queue: live.queue,
+        usage: live.usage,
+        warnings: Vec::new(),
+    }
+}
+
+pub(crate) async fn list(connection: &Arc<Connection>, params: ThreadListParams, responder: Responder) {
+    let result = connection.server.engine.list(params).await;
+    responder.finish(result.map(|(threads, next_cursor)| ThreadListResult { threads, next_cursor }));
+}
+
+pub(crate) async fn update_settings(
+    connection: &Arc<Connection>,
+    params: ThreadSettingsUpdateParams,
+    responder: Responder,
+) {
+    let answer = responder.answer(|settings| ThreadSettingsUpdateResult { settings });
+    connection.server.engine.update_settings(params, answer).await;
+}

@@ -1,0 +1,86 @@
+//! How many bytes a message that waits stands for: its texts, and a flat amount for the rest.
+//!
+//! A typed message has no exact size; the bound needs one that grows as the message does.
+//!
+//! Neighbours: none.
+
+use raddle_protocol::methods::{ClientResponse, ServerNotification, ServerRequest};
+use raddle_protocol::rpc::ServerMessage;
+use raddle_protocol::{Item, ItemKind, Turn};
+use serde_json::Value;
+
+/// Bytes of a message besides its texts: ids, numbers, and the room of the structures.
+const MESSAGE_BYTES: usize = 256;
+
+/// The same for an item within a message.
+const ITEM_BYTES: usize = 192;
+
+pub(crate) fn message_bytes(message: &ServerMessage) -> usize {
+    let texts = match message {
+        ServerMessage::Notification(notification) => notification_bytes(notification),
+        ServerMessage::Request { request: ServerRequest::ItemToolCallRequestApproval(params), .. } => {
+            value_bytes(&params.input)
+        }
+        ServerMessage::Response { result: Ok(response), .. } => response_bytes(response),
+        ServerMessage::Response { result: Err(error), .. } => error.message.len(),
+    };
+    MESSAGE_BYTES + texts
+}
+
+fn notification_bytes(notification: &ServerNotification) -> usize {
+    match notification {
+        ServerNotification::ItemAgentMessageDelta(n)
+        | ServerNotification::ItemReasoningDelta(n)
+        | ServerNotification::ItemToolCallOutputDelta(n) => n.delta.len(),
+        ServerNotification::ItemStarted(n) | ServerNotification::ItemCompleted(n) => item_bytes(&n.item),
+        ServerNotification::Error(n) => n.message.len(),
+        ServerNotification::Warning(n) => n.warning.message.len(),
+        ServerNotification::TurnQueueUpdated(n) => {
+            n.queue.steering.iter().map(String::len).sum::<usize>()
+                + n.queue.follow_up.iter().map(|input| input.text.len()).sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+fn response_bytes(response: &ClientResponse) -> usize {
+    match response {
+        ClientResponse::ThreadRead(result) => turns_bytes(&result.turns),
+        ClientResponse::ThreadResume(result) => {
+            turns_bytes(&result.turns) + result.running_turn.as_ref().map_or(0, turn_bytes)
+        }
+        ClientResponse::ThreadList(result) => result.threads.len() * MESSAGE_BYTES,
+        ClientResponse::ModelList(result) => result.models.len() * MESSAGE_BYTES,
+        _ => 0,
+    }
+}
+
+fn turns_bytes(turns: &[Turn]) -> usize {
+    turns.iter().map(turn_bytes).sum()
+}
+
+fn turn_bytes(turn: &Turn) -> usize {
+    MESSAGE_BYTES + turn.items.iter().map(item_bytes).sum::<usize>()
+}
+
+fn item_bytes(item: &Item) -> usize {
+    let texts = match &item.kind {
+        ItemKind::UserMessage { text, .. }
+        | ItemKind::AgentMessage { text }
+        | ItemKind::Reasoning { text } => text.len(),
+        ItemKind::ToolCall { input, output, .. } => {
+            value_bytes(input) + output.as_ref().map_or(0, String::len)
+        }
+    };
+    ITEM_BYTES + texts
+}
+
+fn value_bytes(value: &Value) -> usize {
+    const NODE: usize = 16;
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(value_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + value_bytes(value)).sum(),
+        _ => 0,
+    }
+}
