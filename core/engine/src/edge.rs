@@ -60,3 +60,40 @@ pub fn models_error(error: &ModelsError) -> RpcError {
         ModelsError::Config { .. } => RpcError::invalid_params(message).with_reason("config"),
     }
 }
+
+/// The protocol's error for a failure of the store.
+pub fn store_error(error: &StoreError) -> RpcError {
+    let message = error.to_string();
+    let internal = || {
+        let failed = RpcError::new(ErrorCode::Internal, message.clone());
+        match error.reason() {
+            Some(reason) => failed.with_reason(reason),
+            None => failed,
+        }
+    };
+    match error {
+        StoreError::ThreadNotFound { .. } => RpcError::new(ErrorCode::ThreadNotFound, message),
+        StoreError::ThreadExists { .. } => RpcError::invalid_params(message).with_reason("threadExists"),
+        StoreError::LockedElsewhere { pid, .. } => {
+            RpcError::new(ErrorCode::ThreadLockedElsewhere, message).with_data(json!({ "pid": pid }))
+        }
+        StoreError::Fenced { .. } => {
+            RpcError::new(ErrorCode::ThreadLockedElsewhere, message).with_reason("ownershipLost")
+        }
+        StoreError::InvalidCursor => RpcError::new(ErrorCode::InvalidCursor, message),
+        StoreError::Closed => RpcError::new(ErrorCode::ShuttingDown, message),
+        StoreError::Rejected { .. }
+        | StoreError::Full { .. }
+        | StoreError::NotADatabase { .. }
+        | StoreError::Corrupt { .. }
+        | StoreError::NewerSchema { .. }
+        | StoreError::HardLinked { .. }
+        | StoreError::UnsupportedFilesystem { .. }
+        | StoreError::NotWritable { .. }
+        | StoreError::DiskFull { .. }
+        | StoreError::Busy { .. }
+        | StoreError::Io { .. }
+        | StoreError::Sqlite { .. }
+        | StoreError::Unreadable { .. } => internal(),
+    }
+}

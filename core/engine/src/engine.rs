@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use raddle_models::Models;
-use raddle_protocol::event::ThreadStarted;
+use raddle_protocol::event::{EventBody, ThreadStarted};
 use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
@@ -165,7 +165,7 @@ impl Engine {
         let page = self.shared.store.page(id, cursor, limit).await?;
         let row = self.shared.store.thread(id).await?;
         let running = self.shared.loaded(id).and_then(|handle| handle.glance.lock().running.clone());
-        let ended = page.turns.iter().rev().find(|turn| turn.ended).map(|turn| turn.id.clone());
+        let ended = page.turns.last().and_then(ended_head);
         let turns = page.turns.iter().filter_map(|turn| fold(turn, running.as_ref())).collect();
         Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
     }
@@ -340,6 +340,17 @@ impl Engine {
             status,
             settings: row.settings,
         }
+    }
+}
+
+/// The last ended turn of a branch whose newest turn is this: itself, or the one before it while it runs.
+fn ended_head(newest: &StoredTurn) -> Option<TurnId> {
+    if newest.ended {
+        return Some(newest.id.clone());
+    }
+    match &newest.events.first()?.event.body {
+        EventBody::TurnStarted(started) => started.parent.clone(),
+        _ => None,
     }
 }
 

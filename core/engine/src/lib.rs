@@ -17,6 +17,8 @@ mod edge;
 mod engine;
 mod error;
 mod prompt;
+#[cfg(test)]
+mod schedules;
 mod shared;
 mod subscriber;
 mod thread;

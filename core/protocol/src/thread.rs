@@ -174,6 +174,13 @@ pub struct ThreadReadParams {
     pub limit: Option<u32>,
 }
 
+impl ThreadReadParams {
+    /// The newest page.
+    pub fn newest(thread_id: ThreadId) -> Self {
+        Self { thread_id, cursor: None, limit: None }
+    }
+}
+
 /// Result of `thread/read`: one page of saved history, newest page first, turns in order within it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -102,6 +102,13 @@ pub struct TurnStartParams {
     pub client_message_id: Option<String>,
 }
 
+impl TurnStartParams {
+    /// A text for a thread, without client tokens.
+    pub fn new(thread_id: ThreadId, text: impl Into<String>) -> Self {
+        Self { thread_id, text: text.into(), request_id: None, client_message_id: None }
+    }
+}
+
 /// What became of an accepted input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -124,6 +124,12 @@ impl Connection {
         });
     }
 
+    /// Waits until every request that was accepted so far has its answer in the outbox.
+    pub(crate) async fn drained(&self) {
+        // Each running request holds a permit until it is answered.
+        let _ = self.permits.acquire_many(REQUESTS_RUNNING_MAX as u32).await;
+    }
+
     /// Whether it was closed because its client read too slowly.
     pub fn has_overflowed(&self) -> bool {
         self.outbox.has_overflowed()
@@ -156,6 +162,9 @@ impl Connection {
     /// Checks what holds for every request, and marks it as running.
     fn admit(&self, id: &RequestId, request: &ClientRequest) -> Result<(), RpcError> {
         let mut state = self.state.lock();
+        if state.closed {
+            return Err(RpcError::new(ErrorCode::InvalidRequest, "the connection is closed"));
+        }
         if state.running.contains(id) {
             let message = format!("a request with the id {id} is still running");
             return Err(RpcError::new(ErrorCode::InvalidRequest, message));

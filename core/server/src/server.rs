@@ -89,6 +89,7 @@ impl Server {
                     Incoming::Malformed { id, error } => connection.refuse(id, error),
                 }
             }
+            connection.drained().await;
             connection.close();
         };
         let outgoing = async {
@@ -99,13 +100,13 @@ impl Server {
                 }
             }
             connection.close();
+            sink.close().await;
         };
         tokio::pin!(incoming, outgoing);
         tokio::select! {
             () = &mut incoming => outgoing.await,
             () = &mut outgoing => {}
         }
-        sink.close().await;
     }
 
     /// Stops: new requests get `shuttingDown`, running turns end as interrupted, every accepted request is answered

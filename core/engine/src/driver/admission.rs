@@ -204,7 +204,7 @@ impl Driver {
         if let Some(subscriber) = subscriber {
             self.subscribe(subscriber);
         }
-        let info = context.model.info();
+        let info = &context.model.info;
         let settings = RunSettings {
             model: ModelRef::new(info.provider.clone(), info.id.clone()),
             context_window: info.context_window,

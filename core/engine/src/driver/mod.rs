@@ -156,7 +156,7 @@ enum Wake {
     Model(model::ModelWake),
     Tool(tools::ToolEvent),
     Timer(u64),
-    Admitted(admission::Admitted),
+    Admitted(Box<admission::Admitted>),
     StartWaitedTooLong,
     Quiet,
 }
@@ -231,7 +231,7 @@ impl Driver {
             biased;
             done = commit::done(&mut self.commit) => Wake::Committed(done),
             message = self.inbox.recv(), if !self.stopping => Wake::Message(message),
-            admitted = admission::done(&mut self.admission) => Wake::Admitted(admitted),
+            admitted = admission::done(&mut self.admission) => Wake::Admitted(Box::new(admitted)),
             event = self.tools.next(), if listening => Wake::Tool(event),
             timer = fired(&mut self.timer) => Wake::Timer(timer),
             () = admission::too_long(&mut self.waiting_start) => Wake::StartWaitedTooLong,
@@ -252,7 +252,7 @@ impl Driver {
                 self.timer = None;
                 self.step(Input::Timer { timer });
             }
-            Wake::Admitted(admitted) => self.admitted(admitted),
+            Wake::Admitted(admitted) => self.admitted(*admitted),
             Wake::StartWaitedTooLong => self.start_waited_too_long(),
             Wake::Quiet => {}
         }
@@ -274,12 +274,12 @@ impl Driver {
     /// Does whatever may be done now.
     fn pump(&mut self) {
         loop {
-            match self.pipeline.next() {
+            match self.pipeline.next_step() {
                 Step::Wait => break,
                 Step::Commit(events) => {
                     self.commit = Some(commit::begin(&self.shared.store, &self.lease, events));
                 }
-                Step::Act(command) => self.act(command),
+                Step::Act(command) => self.act(*command),
             }
         }
         self.start_waiting();

@@ -82,7 +82,7 @@ impl Driver {
         if let Some(running) = &self.running {
             messages.extend(prompt::messages(&running.items));
         }
-        let info = context.model.info();
+        let info = &context.model.info;
         let request = ModelRequest {
             model: info.id.clone(),
             system: Some(prompt::system_prompt(&self.cwd)),

@@ -9,9 +9,7 @@ use raddle_protocol::RpcError;
 use raddle_protocol::event::EventBody;
 use raddle_protocol::limits::CLIENT_MESSAGE_ID_CHARS_MAX;
 use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams};
-use raddle_protocol::turn::{
-    StartStatus, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
-};
+use raddle_protocol::turn::{StartStatus, TurnStartResult, TurnSteerParams, TurnSteerResult};
 
 use super::Driver;
 use crate::clock;
@@ -139,13 +137,10 @@ impl Driver {
 
     pub(super) fn answer(&mut self, reply: Reply) {
         let Some(pending) = self.pending.remove(&reply.token) else { return };
-        let refused = match reply.outcome {
-            Outcome::Refused(refusal) => Some(refusal),
-            _ => None,
-        };
-        let turn_id = match reply.outcome {
-            Outcome::Started(id) | Outcome::Steered(id) => Some(id),
-            _ => None,
+        let (refused, turn_id) = match reply.outcome {
+            Outcome::Refused(refusal) => (Some(refusal), None),
+            Outcome::Started(id) | Outcome::Steered(id) => (None, Some(id)),
+            Outcome::Recorded | Outcome::Interrupted => (None, None),
         };
         match pending {
             Pending::Start { answer, request_id } => answer.send(match refused {

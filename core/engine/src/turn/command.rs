@@ -9,7 +9,7 @@ use raddle_protocol::{Event, ItemId, TurnId};
 use serde_json::Value;
 
 /// Names a request that waits for its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 /// Something to do, in order. What stands behind an [`Append`] waits for its commit.

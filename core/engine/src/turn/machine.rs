@@ -15,7 +15,7 @@ use raddle_protocol::{
 use super::STEERS_WAITING_MAX;
 use super::command::{Command, Outcome, Refusal, Reply, Token};
 use super::input::{Input, StartTurn};
-use super::state::{Calling, Ending, Out, RetryPolicy, Run, Stage, Steer, closed};
+use super::state::{Calling, Out, RetryPolicy, Run, Stage, Steer, closed};
 
 /// One thread's turns, one at a time.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ impl Machine {
         let timer = self.timers;
         let Some(run) = &mut self.run else { return };
         if calls.stop_all(run, out) {
-            run.stage = Stage::Settling { timer, calls, ending: Ending::Interrupted };
+            run.stage = Stage::Settling { timer, calls };
             out.push(Command::SetTimer { timer, delay_ms: super::SETTLE_MS });
         } else {
             self.end(out, TurnStatus::Interrupted, None);

@@ -13,10 +13,10 @@ use raddle_protocol::{Event, ItemId};
 use super::command::{Append, Command};
 
 /// Bytes of text in one merged delta; at more, the next delta stands for itself.
-pub const DELTA_BYTES_MAX: usize = 64 * 1024;
+pub(super) const DELTA_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of text that may wait for a commit; at more, the model and the tools are not listened to.
-pub const WAITING_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const WAITING_BYTES_MAX: usize = 1024 * 1024;
 
 /// What may be done now.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub enum Step {
     /// Commit these events; report with [`Pipeline::committed`].
     Commit(Vec<Event>),
     /// Do this.
-    Act(Command),
+    Act(Box<Command>),
     /// Nothing, until a commit is done or something new comes.
     Wait,
 }
@@ -87,12 +87,12 @@ impl Pipeline {
     }
 
     /// What may be done now.
-    pub fn next(&mut self) -> Step {
+    pub fn next_step(&mut self) -> Step {
         if self.in_flight.is_some() {
             return Step::Wait;
         }
         if !matches!(self.waiting.front(), Some(Command::Append(_))) {
-            return self.waiting.pop_front().map_or(Step::Wait, Step::Act);
+            return self.waiting.pop_front().map_or(Step::Wait, |command| Step::Act(Box::new(command)));
         }
         let mut batch = Vec::new();
         while let Some(Command::Append(_)) = self.waiting.front() {

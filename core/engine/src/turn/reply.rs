@@ -41,14 +41,14 @@ impl Machine {
         self.calls += 1;
         let call = self.calls;
         let Some(run) = &mut self.run else { return };
-        run.stage = Stage::Replying(Replying {
+        run.stage = Stage::Replying(Box::new(Replying {
             call,
             attempt,
             open: None,
             begun: Vec::new(),
             calls: Vec::new(),
             counts: TokenCounts::default(),
-        });
+        }));
         out.push(Command::CallModel { call, attempt });
     }
 
@@ -175,7 +175,8 @@ impl Run {
     /// Adds text to the open item of this voice, beginning one where there is none. Returns its length in bytes.
     fn speak(&mut self, out: &mut Out<'_>, voice: Voice, text: String) -> usize {
         self.open(out, voice);
-        let Stage::Replying(Replying { open: Some(open), .. }) = &mut self.stage else { return 0 };
+        let Stage::Replying(replying) = &mut self.stage else { return 0 };
+        let Some(open) = &mut replying.open else { return 0 };
         let item_id = open.item.id.clone();
         let length = match &mut open.item.kind {
             ItemKind::AgentMessage { text: whole } | ItemKind::Reasoning { text: whole } => {

@@ -55,19 +55,13 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The model is asked, or about to be.
-    Replying(Replying),
+    Replying(Box<Replying>),
     /// The model failed and is left alone for a while.
     BackingOff { timer: u64, attempt: u32 },
     /// Its calls are being decided on and run.
     Calling(Calling),
     /// The turn is to end; what runs is being stopped.
-    Settling { timer: u64, calls: Calling, ending: Ending },
-}
-
-/// How a turn will end once nothing of it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    Interrupted,
+    Settling { timer: u64, calls: Calling },
 }
 
 #[derive(Debug)]

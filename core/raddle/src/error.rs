@@ -1,0 +1,59 @@
+//! What can go wrong for a client, and for a host that opens an engine.
+//!
+//! Neighbours: none.
+
+use raddle_protocol::{ErrorCode, RpcError};
+
+/// Why a request gave no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The server refused or failed; code, message and data are exactly as it sent them.
+    #[error(transparent)]
+    Server(#[from] RpcError),
+    /// The connection ended before the answer came: closed by this side, or by the server since too much waited unread.
+    #[error("the connection is closed")]
+    Closed,
+    /// The answer was another method's: a bug of ours.
+    #[error("the answer to `{method}` had another method's shape")]
+    UnexpectedResult {
+        /// The method that was asked.
+        method: &'static str,
+    },
+}
+
+impl ClientError {
+    /// The server's code, if the server answered.
+    pub fn code(&self) -> Option<&ErrorCode> {
+        match self {
+            Self::Server(error) => Some(&error.code),
+            _ => None,
+        }
+    }
+
+    /// The server's `data.reason`, if there is one.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Server(error) => error.reason(),
+            _ => None,
+        }
+    }
+}
+
+/// Why an engine could not be opened: the same code, message and data that a response would carry.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("Raddle could not be opened: {0}")]
+pub struct OpenError(pub RpcError);
+
+impl OpenError {
+    /// The stable code.
+    pub fn code(&self) -> &ErrorCode {
+        &self.0.code
+    }
+
+    /// What about the store failed, if it was the store; see
+    /// [`StorageReason`](raddle_protocol::StorageReason).
+    pub fn reason(&self) -> Option<&str> {
+        self.0.reason()
+    }
+}
