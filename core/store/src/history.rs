@@ -1,0 +1,138 @@
+//! Reading a thread's turns: a page, a branch, one turn.
+//!
+//! Neighbours: cursor, error, event, row, thread, turn.
+
+use raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX;
+use raddle_protocol::{ThreadId, TurnId};
+use rusqlite::Connection;
+
+use crate::cursor::{HistoryCursor, bond};
+use crate::error::Error;
+use crate::event;
+use crate::row::Trouble;
+use crate::thread;
+use crate::turn::{self, StoredTurn, TurnRow};
+
+/// A stretch of a thread's history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryPage {
+    /// Its turns, oldest first.
+    pub turns: Vec<StoredTurn>,
+    /// For the page before; none on the oldest.
+    pub next_cursor: Option<String>,
+    /// The thread's newest turn, on this page or not.
+    pub head: Option<TurnId>,
+}
+
+/// The thread that is read.
+struct Branch<'a> {
+    id: &'a ThreadId,
+    key: i64,
+    head: Option<TurnRow>,
+}
+
+impl<'a> Branch<'a> {
+    fn find(connection: &Connection, id: &'a ThreadId) -> Result<Self, Trouble> {
+        let found = thread::key_and_head(connection, id)?;
+        let (key, head) = found.ok_or_else(|| Error::ThreadNotFound { id: id.clone() })?;
+        let head = head.map(|key| turn::by_key(connection, key)).transpose()?;
+        Ok(Self { id, key, head })
+    }
+
+    /// Whether a turn is on the branch; O(log depth).
+    fn has(&self, connection: &Connection, turn: &TurnRow) -> rusqlite::Result<bool> {
+        let Some(head) = self.head.clone() else { return Ok(false) };
+        let found = turn::ancestor_at(connection, head, turn.depth)?;
+        Ok(found.is_some_and(|found| found.key == turn.key))
+    }
+
+    fn load(&self, connection: &Connection, row: TurnRow) -> Result<StoredTurn, Trouble> {
+        // A fork's older turns lie in the thread that ran them.
+        let thread_id = match row.thread {
+            key if key == self.key => self.id.clone(),
+            key => thread::id_of(connection, key)?,
+        };
+        let events = event::of_turn(
+            connection,
+            (row.thread, &thread_id),
+            (row.key, &row.id),
+            row.first_seq,
+            row.last_seq,
+        )?;
+        Ok(StoredTurn { id: row.id, thread_id, depth: row.depth, ended: row.ended, events })
+    }
+
+    fn cursor_at(&self, turn: &TurnRow) -> HistoryCursor {
+        let bond = bond([self.id.as_str(), turn.id.as_str()]);
+        HistoryCursor { thread: self.key, turn: turn.key, bond }
+    }
+
+    /// The turn that a cursor stands at, if that is still part of this branch.
+    fn follow(&self, connection: &Connection, cursor: &str) -> Result<TurnRow, Trouble> {
+        let cursor = HistoryCursor::decode(cursor)?;
+        let turn = match cursor.thread == self.key {
+            true => turn::find(connection, cursor.turn)?,
+            false => None,
+        };
+        match turn {
+            Some(turn) if self.cursor_at(&turn) == cursor && self.has(connection, &turn)? => Ok(turn),
+            _ => Err(Error::InvalidCursor.into()),
+        }
+    }
+}
+
+/// A page of at most `limit` turns, from the cursor's turn or the newest backwards. Its cost is that of the
+/// page.
+pub(crate) fn page(
+    connection: &Connection,
+    id: &ThreadId,
+    cursor: Option<&str>,
+    limit: u32,
+) -> Result<HistoryPage, Trouble> {
+    let branch = Branch::find(connection, id)?;
+    let mut next = match cursor {
+        Some(cursor) => Some(branch.follow(connection, cursor)?),
+        None => branch.head.clone(),
+    };
+    let mut turns = Vec::new();
+    for _ in 0..limit.clamp(1, HISTORY_PAGE_TURNS_MAX) {
+        let Some(row) = next else { break };
+        next = turn::parent_of(connection, &row)?;
+        turns.push(branch.load(connection, row)?);
+    }
+    turns.reverse();
+    let next_cursor = next.map(|row| branch.cursor_at(&row).encode());
+    Ok(HistoryPage { turns, next_cursor, head: branch.head.map(|head| head.id) })
+}
+
+/// All turns of the branch, oldest first.
+pub(crate) fn branch(connection: &Connection, id: &ThreadId) -> Result<Vec<StoredTurn>, Trouble> {
+    let branch = Branch::find(connection, id)?;
+    let mut next = branch.head.clone();
+    let mut turns = Vec::new();
+    while let Some(row) = next {
+        next = turn::parent_of(connection, &row)?;
+        turns.push(branch.load(connection, row)?);
+    }
+    turns.reverse();
+    Ok(turns)
+}
+
+/// One turn of the branch.
+pub(crate) fn turn(
+    connection: &Connection,
+    id: &ThreadId,
+    turn: &TurnId,
+) -> Result<Option<StoredTurn>, Trouble> {
+    let branch = Branch::find(connection, id)?;
+    match turn::by_id(connection, turn)? {
+        Some(row) if branch.has(connection, &row)? => branch.load(connection, row).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The newest turn of the branch.
+pub(crate) fn head_turn(connection: &Connection, id: &ThreadId) -> Result<Option<StoredTurn>, Trouble> {
+    let branch = Branch::find(connection, id)?;
+    branch.head.clone().map(|row| branch.load(connection, row)).transpose()
+}

@@ -1,0 +1,284 @@
+//! The handle that the engine holds.
+//!
+//! Neighbours: batch, connection, counters, error, history, home, list, options, owner, process, reader,
+//! thread, turn, writer.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+use raddle_protocol::event::ThreadStarted;
+use raddle_protocol::{Event, ThreadId, TurnId, UnixMillis};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::batch::Batch;
+use crate::connection::{OPENING, open_writing};
+use crate::counters::{Counters, Tally};
+use crate::error::Error;
+use crate::history::{self, HistoryPage};
+use crate::home::Home;
+use crate::list::{self, ListPage, ListQuery};
+use crate::options::StoreOptions;
+use crate::owner::Lease;
+use crate::process::{Keeper, Process};
+use crate::reader::Readers;
+use crate::thread::ThreadRow;
+use crate::turn::StoredTurn;
+use crate::writer::{Appended, Request, WAL_BYTES_MAX, WRITER_QUEUE_MAX, Writer};
+
+/// One open home directory. Cheap to clone; all clones are one store.
+///
+/// [`close`](Self::close), or dropping the last clone, stops the writer after what it was handed before,
+/// and gives back every thread that this store owns.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Gone when the last handle goes, which is how the writer learns of it.
+    inbox: Option<mpsc::Sender<Request>>,
+    threads: Mutex<Option<Threads>>,
+    readers: Arc<Readers>,
+    tally: Arc<Tally>,
+}
+
+/// The store's own threads, in the order in which they end.
+struct Threads {
+    writer: JoinHandle<()>,
+    keeper: Keeper,
+}
+
+impl Threads {
+    /// Waits for the writer, then gives the lock back: never the other way round, or a successor could
+    /// begin while our last batch is still being written.
+    fn join(self) {
+        if self.writer.join().is_err() {
+            tracing::error!("the store's writer panicked");
+        }
+        drop(self.keeper);
+    }
+}
+
+impl Store {
+    /// Opens a home directory, creating and migrating what is needed. Blocks for a few milliseconds at
+    /// most, unless another process migrates at the same time.
+    ///
+    /// # Errors
+    /// Every reason not to touch the directory: [`Error::NotWritable`], [`Error::UnsupportedFilesystem`],
+    /// [`Error::HardLinked`], [`Error::NotADatabase`], [`Error::NewerSchema`], [`Error::Corrupt`],
+    /// [`Error::DiskFull`].
+    pub fn open(options: StoreOptions) -> Result<Self, Error> {
+        let opening = OPENING.lock();
+        let home = Home::prepare(&options)?;
+        let writing = open_writing(&home.database, options.pages_max, WAL_BYTES_MAX)?;
+        drop(opening);
+        let process = Arc::new(Process::claim(&home.owners, options.heartbeat, options.takeover_after)?);
+        let keeper = Keeper::start(Arc::clone(&process)).map_err(|source| Error::io(&home.owners, source))?;
+        let tally = Arc::new(Tally::default());
+        let (inbox, requests) = mpsc::channel(WRITER_QUEUE_MAX);
+        let writer = Writer {
+            path: home.database.clone(),
+            writing,
+            process,
+            inbox: requests,
+            tally: Arc::clone(&tally),
+        };
+        let writer = thread::Builder::new()
+            .name("raddle-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| Error::io(&home.database, source))?;
+        let threads = Mutex::new(Some(Threads { writer, keeper }));
+        let readers = Readers::new(home.database);
+        Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), threads, readers, tally }) })
+    }
+
+    /// Creates a thread, with [`EventBody::ThreadStarted`](raddle_protocol::EventBody::ThreadStarted) as
+    /// its event 1, and owns it at once.
+    ///
+    /// # Durability
+    /// Barrier: an id that was returned is there after a power cut. Case: R18.
+    ///
+    /// # Errors
+    /// [`Error::ThreadExists`], [`Error::Full`], and whatever the database fails with.
+    pub async fn create_thread(
+        &self,
+        id: ThreadId,
+        at: UnixMillis,
+        started: ThreadStarted,
+    ) -> Result<Lease, Error> {
+        self.ask(|reply| Request::Create { id, at, started: Box::new(started), reply }).await
+    }
+
+    /// Owns a thread, so that this store and no other may append to it. A second call gives the same lease
+    /// again.
+    ///
+    /// An owner that is dead loses the thread at once. One that lives but shows no heartbeat is watched
+    /// from the first refused call on, and loses it at the next call after
+    /// [`takeover_after`](StoreOptions::takeover_after). Holds: P2.
+    ///
+    /// # Durability
+    /// Tail: after a power cut all owners are dead.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`], [`Error::LockedElsewhere`].
+    pub async fn acquire(&self, id: &ThreadId) -> Result<Lease, Error> {
+        let id = id.clone();
+        self.ask(|reply| Request::Acquire { id, reply }).await
+    }
+
+    /// Gives a thread back, so that another process may own it at once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when it was no longer ours.
+    pub async fn release(&self, lease: &Lease) -> Result<(), Error> {
+        let lease = lease.clone();
+        self.ask(|reply| Request::Release { lease, reply }).await
+    }
+
+    /// Appends events, all of them or none, and brings the thread and its turns up to them in the same
+    /// transaction. The events come back with the number of the first; numbers of a thread have no gap and
+    /// no repeat. Holds: P1, P2.
+    ///
+    /// An item's completion replaces its start and its deltas, a removal withdraws all of it: those rows
+    /// are deleted in the same transaction. Calls that are polled in some order are committed in that
+    /// order.
+    ///
+    /// # Durability
+    /// Committed when it returns: visible to every reader, and safe from the death of the process. If any
+    /// event asks for a [barrier](raddle_protocol::Durability::Barrier), safe from a power cut, with all
+    /// that was committed before.
+    ///
+    /// # Cancel safety
+    /// A dropped call may or may not have appended.
+    ///
+    /// # Limits
+    /// [`WRITER_QUEUE_MAX`] calls wait for the writer; later ones wait for room.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when the thread is no longer ours, [`Error::Rejected`] when an event contradicts
+    /// the log, [`Error::Full`]; [`Error::DiskFull`] and other failures of the database. Nothing was
+    /// written in each case.
+    pub async fn append(&self, lease: &Lease, events: Vec<Event>) -> Result<Appended, Error> {
+        let lease = lease.clone();
+        let batch = Batch::new(events);
+        self.ask(|reply| Request::Append { lease, batch, reply }).await
+    }
+
+    /// What the database has of a thread. Needs no ownership, as all reading.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn thread(&self, id: &ThreadId) -> Result<ThreadRow, Error> {
+        let id = id.clone();
+        let read = move |connection: &rusqlite::Connection| match crate::thread::by_id(connection, &id)? {
+            Some((_, thread)) => Ok(thread),
+            None => Err(Error::ThreadNotFound { id }.into()),
+        };
+        self.inner.readers.read(read).await
+    }
+
+    /// A page of threads, newest activity first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidCursor`] for a cursor that is malformed or of other filters.
+    pub async fn list(&self, query: ListQuery) -> Result<ListPage, Error> {
+        self.inner.readers.read(move |connection| list::list(connection, &query)).await
+    }
+
+    /// A page of a thread's turns: the newest ones, or those before an earlier page. A cursor keeps its
+    /// place while the thread grows, and survives a restart.
+    ///
+    /// # Limits
+    /// `limit` is brought to 1 to
+    /// [`HISTORY_PAGE_TURNS_MAX`](raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX).
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`]; [`Error::InvalidCursor`] for a cursor that is malformed, of another
+    /// thread, or whose turn is no longer on the branch.
+    pub async fn page(&self, id: &ThreadId, cursor: Option<&str>, limit: u32) -> Result<HistoryPage, Error> {
+        let (id, cursor) = (id.clone(), cursor.map(str::to_owned));
+        self.inner
+            .readers
+            .read(move |connection| history::page(connection, &id, cursor.as_deref(), limit))
+            .await
+    }
+
+    /// All turns of a thread's branch, oldest first. As long as the history: for what needs all of it.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn branch(&self, id: &ThreadId) -> Result<Vec<StoredTurn>, Error> {
+        let id = id.clone();
+        self.inner.readers.read(move |connection| history::branch(connection, &id)).await
+    }
+
+    /// One turn of a thread's branch; none if it is not on it.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn turn(&self, id: &ThreadId, turn: &TurnId) -> Result<Option<StoredTurn>, Error> {
+        let (id, turn) = (id.clone(), turn.clone());
+        self.inner.readers.read(move |connection| history::turn(connection, &id, &turn)).await
+    }
+
+    /// The newest turn of a thread's branch, finished or not: what a load looks at first.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn head_turn(&self, id: &ThreadId) -> Result<Option<StoredTurn>, Error> {
+        let id = id.clone();
+        self.inner.readers.read(move |connection| history::head_turn(connection, &id)).await
+    }
+
+    /// What this store has done so far.
+    pub fn counters(&self) -> Counters {
+        let tally = &self.inner.tally;
+        let queue_depth =
+            self.inner.inbox.as_ref().map_or(0, |inbox| inbox.max_capacity() - inbox.capacity());
+        Counters {
+            commits: tally.commits.get(),
+            syncs: tally.syncs.get(),
+            events: tally.events.get(),
+            batches: tally.batches.get(),
+            queue_depth: queue_depth as u64,
+            checkpoints: tally.checkpoints.get(),
+        }
+    }
+
+    /// Writes what was handed over before, refuses everything later, and returns when the threads have
+    /// ended and the lock is given back. Other clones get [`Error::Closed`] from then on.
+    pub async fn close(self) {
+        self.inner.readers.close().await;
+        if let Some(inbox) = &self.inner.inbox {
+            // No room to ask means that the writer stops already.
+            let _ = inbox.send(Request::Close).await;
+        }
+        let threads = self.inner.threads.lock().take();
+        if let Some(threads) = threads {
+            // A join blocks, for as long as the last commit and the write-back of the WAL take.
+            let joined = tokio::task::spawn_blocking(move || threads.join());
+            let _ = joined.await;
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
+    ) -> Result<T, Error> {
+        let inbox = self.inner.inbox.as_ref().ok_or(Error::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        inbox.send(request(reply)).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.readers.let_go();
+        self.inbox = None;
+        if let Some(threads) = self.threads.get_mut().take() {
+            threads.join();
+        }
+    }
+}

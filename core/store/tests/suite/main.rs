@@ -1,0 +1,6 @@
+//! The store through its public face, in real directories.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod append;
+mod support;
