@@ -1,0 +1,2 @@
+//! The process that crash tests kill.
+fn main() {}
