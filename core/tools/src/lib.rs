@@ -46,7 +46,7 @@
 //! # }
 //! ```
 //!
-//! Neighbours: context, error, file_kind, input, ls, output, process, read, shell, sink, tool, toolbox.
+//! Neighbours: none.
 
 mod context;
 mod error;

@@ -1,6 +1,6 @@
 //! A process group that a call started, and ending what belongs to calls.
 //!
-//! Neighbours: scan.
+//! Neighbours: none.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The registry of what commands have started.
 //!
-//! Neighbours: group.
+//! Neighbours: none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;

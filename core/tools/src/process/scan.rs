@@ -1,6 +1,6 @@
 //! Finding processes through `/proc`.
 //!
-//! Neighbours: group.
+//! Neighbours: none.
 
 use std::fs::File;
 use std::io::Read as _;
