@@ -12,8 +12,8 @@ use crate::error::ModelError;
 /// The events of one reply.
 ///
 /// The stream ends after [`ModelEvent::Finish`] or after the first error. One that ends without either was cut,
-/// and what it said is not a whole reply. Dropping the stream closes its connection; polling it on to `None` lets
-/// the connection serve the next request.
+/// and what it said is not a whole reply. Dropping the stream before its end closes its connection; after
+/// [`ModelEvent::Finish`] it can be dropped at no such cost.
 ///
 /// # Cancel safety
 ///

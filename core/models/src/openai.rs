@@ -1,7 +1,7 @@
 //! A provider that speaks OpenAI's chat completions: the format from [`wire`](crate::wire), the connection from
 //! [`http`](crate::http), and the list of its models.
 //!
-//! Neighbours: config, discover, error, event, http, provider, request, wire.
+//! Neighbours: config, discover, error, event, http, provider, request, secret, wire.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,9 +25,10 @@ use crate::request::ModelRequest;
 use crate::secret::Secret;
 use crate::wire::openai_chat::{Dialect, ReplyDecoder, encode};
 
-/// How long the end of a finished reply's body is waited for, so that its connection can serve the next request. At
-/// it the connection is closed instead.
-const DRAIN_TIME_MAX: Duration = Duration::from_millis(250);
+/// How long `Finish` waits for the end of the body behind it, so that the connection can serve the next request: it
+/// nearly always comes in the same packet, and another connection would cost several round trips. At the limit
+/// `Finish` is given and the connection closed.
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(25);
 
 /// The provider.
 pub(crate) struct OpenAiProvider {
@@ -137,7 +138,7 @@ struct ReplyStream {
 enum Phase {
     Connecting(Pin<Box<dyn Future<Output = Result<BodyStream, ModelError>> + Send>>),
     Reading(BodyStream),
-    /// The reply is whole; the body's end is waited for.
+    /// The reply is decoded to its end; the end of the body is waited for before `Finish` is given.
     Draining(BodyStream, Pin<Box<Sleep>>),
     Over,
 }
@@ -163,6 +164,15 @@ impl Stream for ReplyStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
+            if let Phase::Draining(body, deadline) = &mut this.phase
+                && matches!(this.ready.front(), Some(ModelEvent::Finish(_)))
+            {
+                // Servers say nothing after the end, so the first thing that comes is taken for it.
+                if body.as_mut().poll_next(cx).is_pending() {
+                    ready!(deadline.as_mut().poll(cx));
+                }
+                this.phase = Phase::Over;
+            }
             if let Some(event) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
@@ -191,14 +201,7 @@ impl Stream for ReplyStream {
                         this.phase = Phase::Draining(body, Box::pin(sleep(DRAIN_TIME_MAX)));
                     }
                 }
-                Phase::Draining(body, deadline) => {
-                    // Servers say nothing after the end, so the first thing that comes is taken for it.
-                    if body.as_mut().poll_next(cx).is_pending() {
-                        ready!(deadline.as_mut().poll(cx));
-                    }
-                    this.phase = Phase::Over;
-                }
-                Phase::Over => return Poll::Ready(None),
+                Phase::Draining(..) | Phase::Over => return Poll::Ready(None),
             }
         }
     }

@@ -171,7 +171,8 @@ fn classify(status: Option<u16>, fault: &Fault) -> (TurnErrorKind, bool) {
         fault.code.as_deref().and_then(|code| code.parse().ok()).filter(|code| (400..600).contains(code))
     });
 
-    if status == Some(402) || says(QUOTA_PHRASES) {
+    // A server that is down may name whatever is down with it; then its account is not the matter.
+    if status == Some(402) || (status.is_none_or(|status| status < 500) && says(QUOTA_PHRASES)) {
         return (TurnErrorKind::RateLimit, false);
     }
     if status == Some(429) || says(RATE_PHRASES) {

@@ -1,6 +1,6 @@
 //! Tool calls put together from pieces that may lack their id, their index or their name (case R09).
 //!
-//! Neighbours: event, wire.
+//! Neighbours: event.
 
 use serde_json::value::RawValue;
 

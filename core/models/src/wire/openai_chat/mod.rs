@@ -4,7 +4,7 @@
 //! events. Servers differ in what they leave out, rename or double, so the decoder is tolerant about how a thing is
 //! said and strict about one thing only: whether the reply was finished.
 //!
-//! Neighbours: config, error, event, request, wire.
+//! Neighbours: none.
 
 mod calls;
 mod chunk;
