@@ -67,6 +67,8 @@ impl Driver {
             EventBody::ItemCompleted(logged) => {
                 if let Some(running) = &mut self.running {
                     running.items.push(logged.clone());
+                    // Calls end in any order; the model is sent its own, the same in this turn and in later ones.
+                    running.items.sort_by_key(|known| known.item.index);
                 }
             }
             EventBody::ItemRemoved(item_id) => {
