@@ -1,1 +1,6 @@
-//! Tests.
+//! End-to-end tests: a real engine on a real store, through the protocol. One file a topic.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
+
+mod tools;
+mod turns;

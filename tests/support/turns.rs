@@ -1,0 +1,62 @@
+//! Looking at turns.
+//!
+//! Neighbours: none.
+
+use raddle::protocol::{Item, ItemKind, Turn};
+
+/// The texts of a turn's agent messages, in order.
+pub fn agent_texts(turn: &Turn) -> Vec<String> {
+    texts(turn, |kind| match kind {
+        ItemKind::AgentMessage { text } => Some(text),
+        _ => None,
+    })
+}
+
+/// The texts of a turn's agent messages, joined.
+pub fn agent_text(turn: &Turn) -> String {
+    agent_texts(turn).concat()
+}
+
+/// The texts of a turn's reasoning, joined.
+pub fn reasoning_text(turn: &Turn) -> String {
+    let reasoning = texts(turn, |kind| match kind {
+        ItemKind::Reasoning { text } => Some(text),
+        _ => None,
+    });
+    reasoning.concat()
+}
+
+/// The texts of a turn's user messages, in order.
+pub fn user_texts(turn: &Turn) -> Vec<String> {
+    texts(turn, |kind| match kind {
+        ItemKind::UserMessage { text, .. } => Some(text),
+        _ => None,
+    })
+}
+
+/// A turn's tool calls, in order.
+pub fn calls(turn: &Turn) -> Vec<Item> {
+    turn.items.iter().filter(|item| matches!(item.kind, ItemKind::ToolCall { .. })).cloned().collect()
+}
+
+/// The tool call with this id: its item and its output.
+///
+/// # Panics
+/// When the turn has no such call.
+pub fn call(turn: &Turn, id: &str) -> (Item, String) {
+    let item = turn.items.iter().find(|item| item.id.as_str() == id);
+    let Some(item @ Item { kind: ItemKind::ToolCall { output, .. }, .. }) = item else {
+        panic!("there is no call `{id}` in {turn:#?}");
+    };
+    (item.clone(), output.clone().unwrap_or_default())
+}
+
+/// The turn as it is stored: without the clients' own tokens.
+pub fn without_tokens(turn: &Turn) -> Turn {
+    let items = turn.items.iter().map(|item| item.without_client_token().unwrap_or_else(|| item.clone()));
+    Turn { summary: turn.summary.clone(), items: items.collect() }
+}
+
+fn texts(turn: &Turn, text: impl Fn(&ItemKind) -> Option<&String>) -> Vec<String> {
+    turn.items.iter().filter_map(|item| text(&item.kind)).cloned().collect()
+}
