@@ -1,6 +1,6 @@
 -- The log, the turn tree and who owns what.
 --
--- `event` is the only truth. `thread` and `turn` are derived from it by the store, in the transaction that
+-- `event` and `piece` are the log, and the only truth. `thread` and `turn` are derived from it by the store, in the transaction that
 -- writes the events, so they can never tell another story. `owner` belongs to processes, not to threads.
 
 -- Threads and turns are named by integers inside the database: a row that points at one costs a byte or two
@@ -55,10 +55,31 @@ CREATE TABLE event (
     body BLOB    NOT NULL                       -- text of a delta, JSON of the rest
 ) STRICT;
 
+-- Events too: the deltas of items that are not complete. They lie in order of arrival, whatever their thread,
+-- so that a commit of fifty threads' deltas writes one page and not fifty; most are never read. A delta counts
+-- while no later event completes or removes its item. What does not count is deleted from the front when there
+-- is time; the last row stays, so that ids only grow.
+CREATE TABLE piece (
+    id     INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    turn   INTEGER NOT NULL,
+    kind   INTEGER NOT NULL,
+    item   TEXT    NOT NULL,
+    at     INTEGER NOT NULL,
+    body   BLOB    NOT NULL
+) STRICT;
+
 -- Who may write a thread. `process` is the UUID that names a file under owners/; none after a release. The
 -- row stays when the owner goes, because `epoch` must grow with every change of owner.
+--
+-- `pieces_from` is the first piece.id that may count for the thread; none when no piece does. It is in this
+-- row because every append reads the row anyway.
 CREATE TABLE owner (
-    thread  INTEGER PRIMARY KEY,
-    process BLOB,
-    epoch   INTEGER NOT NULL
+    thread      INTEGER PRIMARY KEY,
+    process     BLOB,
+    epoch       INTEGER NOT NULL,
+    pieces_from INTEGER
 ) STRICT;
+
+CREATE INDEX owner_with_pieces ON owner (pieces_from) WHERE pieces_from IS NOT NULL;

@@ -52,13 +52,7 @@ impl<'a> Branch<'a> {
             key if key == self.key => self.id.clone(),
             key => thread::id_of(connection, key)?,
         };
-        let events = event::of_turn(
-            connection,
-            (row.thread, &thread_id),
-            (row.key, &row.id),
-            row.first_seq,
-            row.last_seq,
-        )?;
+        let events = event::of_turn(connection, &thread_id, &row)?;
         Ok(StoredTurn { id: row.id, thread_id, depth: row.depth, ended: row.ended, events })
     }
 

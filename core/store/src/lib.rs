@@ -13,6 +13,7 @@ mod list;
 mod log;
 mod options;
 mod owner;
+mod piece;
 mod process;
 mod reader;
 mod row;

@@ -69,10 +69,11 @@ pub(crate) fn list(connection: &Connection, query: &ListQuery) -> Result<ListPag
     let needle = query.search.as_deref().map(str::to_lowercase);
     let of_cwd = if query.cwd.is_some() { "AND t.cwd = ?4" } else { "AND ?4 IS NULL" };
     let mut select = connection.prepare_cached(&format!(
-        "SELECT {} FROM thread t LEFT JOIN turn h ON h.key = t.head
+        "SELECT {} {}
          WHERE t.archived = ?1 AND (t.updated_at, t.key) < (?2, ?3) {of_cwd}
          ORDER BY t.updated_at DESC, t.key DESC",
-        thread::COLUMNS
+        thread::COLUMNS,
+        thread::FROM
     ))?;
     let mut rows = select.query(params![query.archived, after.updated_at, after.thread, query.cwd])?;
     let mut found: Vec<(i64, ThreadRow)> = Vec::new();
@@ -88,7 +89,8 @@ pub(crate) fn list(connection: &Connection, query: &ListQuery) -> Result<ListPag
             more = true;
             break;
         }
-        found.push(thread::with_last_seq(connection, thread::from_row(row)?)?);
+        let row = thread::from_row(row)?;
+        found.push((row.key, row.complete(connection)?));
     }
     let next_cursor = found
         .last()

@@ -2,7 +2,7 @@
 //!
 //! The tables beside `event` are written here and nowhere else, from the events themselves.
 //!
-//! Neighbours: batch, error, event, owner, process, row, thread, turn.
+//! Neighbours: batch, error, event, owner, piece, process, row, thread, turn.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::event::{self, THREAD_EVENTS_MAX, THREADS_MAX, row_id};
 use crate::owner::{self, Lease};
+use crate::piece::{self, Replaced};
 use crate::process::Process;
 use crate::row::Trouble;
 use crate::thread;
@@ -23,7 +24,8 @@ use crate::turn::{self, TurnRow};
 /// The statements on the path of every delta, prepared once rather than looked up by their text.
 struct Hot<'c> {
     fence: Statement<'c>,
-    insert: Statement<'c>,
+    event: Statement<'c>,
+    piece: Statement<'c>,
 }
 
 /// The log as the writer sees it, with what it remembers of the threads that it wrote.
@@ -42,6 +44,9 @@ struct Memory {
     next_seq: u64,
     head: Option<Head>,
     titled: bool,
+    /// The first piece of the head that may count. Read with each check of the lease, since whoever sweeps the
+    /// pieces may have moved ours.
+    pieces_from: Option<i64>,
 }
 
 struct Head {
@@ -49,15 +54,23 @@ struct Head {
     key: i64,
     depth: u32,
     ended: bool,
-    /// The items of the turn while it runs, each with the first event that is still there of it: where
-    /// deleting begins when it completes. As many as the turn has items; gone when it ends.
-    items: HashMap<ItemId, u64>,
+    /// The items of the turn while it runs: as many as it has, and gone when it ends.
+    items: HashMap<ItemId, Remains>,
+}
+
+/// What there is of an item.
+struct Remains {
+    /// The first event that is still there of it: where deleting begins when it completes.
+    first_seq: u64,
+    /// Whether some of it may be in table `piece`.
+    pieces: bool,
 }
 
 /// The turn that an event belongs to.
 #[derive(Clone, Copy)]
 struct Place {
     turn: i64,
+    /// Where the turn begins, if it is not the newest one, of which more is remembered.
     first_seq: Option<u64>,
 }
 
@@ -65,9 +78,8 @@ impl<'c> Log<'c> {
     pub(crate) fn new(connection: &'c Connection, process: Arc<Process>) -> rusqlite::Result<Self> {
         let hot = Hot {
             fence: connection.prepare(owner::FENCE)?,
-            insert: connection.prepare(
-                "INSERT INTO event (id, turn, kind, item, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?,
+            event: connection.prepare(event::INSERT)?,
+            piece: connection.prepare(piece::INSERT)?,
         };
         Ok(Self { connection, hot, process, memory: HashMap::new() })
     }
@@ -111,9 +123,10 @@ impl<'c> Log<'c> {
         let key = self.connection.last_insert_rowid();
         let body = EventBody::ThreadStarted(started.clone()).encode();
         let kind = EventKind::ThreadStarted as u8;
-        self.hot.insert.execute(params![row_id(key, 1), None::<i64>, kind, None::<&str>, at.0, body])?;
+        self.hot.event.execute(params![row_id(key, 1), None::<i64>, kind, None::<&str>, at.0, body])?;
         let lease = owner::begin(self.connection, &self.process, id, key)?;
-        self.memory.insert(key, Memory { epoch: lease.epoch, next_seq: 2, head: None, titled: false });
+        let memory = Memory { epoch: lease.epoch, next_seq: 2, head: None, titled: false, pieces_from: None };
+        self.memory.insert(key, memory);
         Ok(lease)
     }
 
@@ -134,10 +147,10 @@ impl<'c> Log<'c> {
     pub(crate) fn append(&mut self, lease: &Lease, batch: &Batch) -> Result<u64, Trouble> {
         // Out of the map while it changes: whatever fails on the way leaves no half-changed memory.
         let known = self.memory.remove(&lease.key);
-        owner::check(&mut self.hot.fence, lease)?;
+        let pieces_from = owner::check(&mut self.hot.fence, &self.process, lease)?;
         let mut memory = match known {
-            Some(memory) if memory.epoch == lease.epoch => memory,
-            _ => Memory::load(self.connection, lease)?,
+            Some(memory) if memory.epoch == lease.epoch => Memory { pieces_from, ..memory },
+            _ => Memory::load(self.connection, lease, pieces_from)?,
         };
         let first = memory.next_seq;
         if batch.is_one_delta() {
@@ -181,14 +194,32 @@ impl<'c> Log<'c> {
             return Err(Error::Full { id: lease.thread.clone() }.into());
         }
         let place = self.place(lease, memory, event, seq)?;
-        self.hot.insert.execute(params![
-            row_id(lease.key, seq),
-            place.map(|place| place.turn),
-            event.body.kind() as u8,
-            event.body.item_id().map(ItemId::as_str),
-            event.at.0,
-            body,
-        ])?;
+        let (kind, at) = (event.body.kind() as u8, event.at.0);
+        match (&event.body, memory.head_at(place)) {
+            (
+                EventBody::AgentMessageDelta(delta)
+                | EventBody::ReasoningDelta(delta)
+                | EventBody::ToolOutputDelta(delta),
+                Some(head),
+            ) => {
+                let item = &delta.item_id;
+                let row = params![lease.key, seq.cast_signed(), head.key, kind, item.as_str(), at, body];
+                self.hot.piece.execute(row)?;
+                match head.items.get_mut(item) {
+                    Some(remains) => remains.pieces = true,
+                    None => drop(head.items.insert(item.clone(), Remains { first_seq: seq, pieces: true })),
+                }
+                if memory.pieces_from.is_none() {
+                    memory.pieces_from = Some(self.connection.last_insert_rowid());
+                    piece::set_begin(self.connection, lease.key, memory.pieces_from)?;
+                }
+            }
+            _ => {
+                let turn = place.map(|place| place.turn);
+                let item = event.body.item_id().map(ItemId::as_str);
+                self.hot.event.execute(params![row_id(lease.key, seq), turn, kind, item, at, body])?;
+            }
+        }
         memory.next_seq += 1;
         self.derive(lease, memory, event, body, place, seq)
     }
@@ -255,20 +286,17 @@ impl<'c> Log<'c> {
                     .prepare_cached("UPDATE thread SET settings = ?2 WHERE key = ?1")?
                     .execute(params![lease.key, String::from_utf8_lossy(body)])?;
             }
-            EventBody::ItemStarted(_)
-            | EventBody::AgentMessageDelta(_)
-            | EventBody::ReasoningDelta(_)
-            | EventBody::ToolOutputDelta(_) => {
-                if let (Some(head), Some(item)) = (memory.head_at(place), event.body.item_id())
-                    && !head.items.contains_key(item)
-                {
-                    head.items.insert(item.clone(), seq);
+            EventBody::ItemStarted(logged) => {
+                if let Some(head) = memory.head_at(place) {
+                    let begun = Remains { first_seq: seq, pieces: false };
+                    head.items.entry(logged.item.id.clone()).or_insert(begun);
                 }
             }
             EventBody::ItemCompleted(logged) => {
                 self.compact(lease, memory, place, &logged.item.id, seq)?;
                 if let Some(head) = memory.head_at(place) {
-                    head.items.insert(logged.item.id.clone(), seq);
+                    let whole = Remains { first_seq: seq, pieces: false };
+                    head.items.insert(logged.item.id.clone(), whole);
                 }
                 if let ItemKind::UserMessage { text, .. } = &logged.item.kind {
                     self.set_title(lease, memory, text)?;
@@ -276,13 +304,13 @@ impl<'c> Log<'c> {
             }
             EventBody::ItemRemoved(item) => {
                 self.compact(lease, memory, place, item, seq)?;
-                if let Some(head) = memory.head_at(place) {
-                    head.items.remove(item);
-                }
             }
             EventBody::TurnCompleted(ended) => self.end_turn(lease, memory, place, (event.at, ended), seq)?,
             EventBody::ThreadStarted(_)
             | EventBody::TurnStarted(_)
+            | EventBody::AgentMessageDelta(_)
+            | EventBody::ReasoningDelta(_)
+            | EventBody::ToolOutputDelta(_)
             | EventBody::ApprovalDecided(_)
             | EventBody::SteerAccepted(_)
             | EventBody::TurnRetrying(_)
@@ -291,7 +319,8 @@ impl<'c> Log<'c> {
         Ok(())
     }
 
-    /// Deletes the rows of an item that the event at `seq` replaces.
+    /// Takes away all of an item that the event at `seq` replaces. Its rows in table `event` are deleted; its pieces
+    /// stop counting by that event's being there, and are swept later.
     fn compact(
         &self,
         lease: &Lease,
@@ -301,10 +330,15 @@ impl<'c> Log<'c> {
         seq: u64,
     ) -> rusqlite::Result<()> {
         let first = match (memory.head_at(place), place) {
-            (Some(head), _) => head.items.get(item).copied(),
+            (Some(head), _) => head.items.remove(item).map(|remains| remains.first_seq),
             (None, place) => place.and_then(|place| place.first_seq),
         };
         let Some(first) = first else { return Ok(()) };
+        let open = |head: &Head| head.items.values().any(|remains| remains.pieces);
+        if memory.pieces_from.is_some() && !memory.head.as_ref().is_some_and(open) {
+            memory.pieces_from = None;
+            piece::set_begin(self.connection, lease.key, None)?;
+        }
         self.connection
             // Kinds 4 to 8: the start, the deltas and an earlier whole. What was decided about it stays.
             .prepare_cached(
@@ -334,6 +368,9 @@ impl<'c> Log<'c> {
         seq: u64,
     ) -> Result<(), Trouble> {
         let Some(place) = place else { return Ok(()) };
+        if memory.head_at(Some(place)).is_some() {
+            memory.settle(self.connection)?;
+        }
         self.connection
             .prepare_cached("UPDATE thread SET updated_at = ?2 WHERE key = ?1")?
             .execute(params![lease.key, at.0])?;
@@ -373,16 +410,12 @@ fn start_turn(
     if turn::by_id(connection, &started.turn.id)?.is_some() {
         return rejected("a turn starts once");
     }
-    let parent = match &memory.head {
-        Some(head) => {
-            if !head.ended {
-                // Its end was lost. The turn that follows bounds its events all the same.
-                set_last_seq(connection, head.key, seq - 1)?;
-            }
-            Some(turn::by_key(connection, head.key)?)
-        }
-        None => None,
-    };
+    if let Some(Head { key, ended: false, .. }) = memory.head {
+        // Its end was lost. The turn that follows bounds its events all the same.
+        memory.settle(connection)?;
+        set_last_seq(connection, key, seq - 1)?;
+    }
+    let parent = memory.head.as_ref().map(|head| turn::by_key(connection, head.key)).transpose()?;
     let jump = parent.as_ref().map(|parent| turn::jump_below(connection, parent)).transpose()?;
     connection
         .prepare_cached(
@@ -422,43 +455,62 @@ fn set_last_seq(connection: &Connection, turn: i64, seq: u64) -> rusqlite::Resul
 
 impl Memory {
     /// Reads again what the writer would remember.
-    fn load(connection: &Connection, lease: &Lease) -> rusqlite::Result<Self> {
+    fn load(connection: &Connection, lease: &Lease, pieces_from: Option<i64>) -> rusqlite::Result<Self> {
         let (titled, head): (bool, Option<i64>) = connection
             .prepare_cached("SELECT title IS NOT NULL, head FROM thread WHERE key = ?1")?
             .query_row([lease.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let head = match head {
-            Some(key) => Some(Head::load(connection, lease.key, turn::by_key(connection, key)?)?),
+            Some(key) => {
+                Some(Head::load(connection, lease.key, turn::by_key(connection, key)?, pieces_from)?)
+            }
             None => None,
         };
-        let next_seq = event::last_seq(connection, lease.key)? + 1;
-        Ok(Self { epoch: lease.epoch, next_seq, head, titled })
+        let next_seq = event::last_seq(connection, lease.key, pieces_from)? + 1;
+        Ok(Self { epoch: lease.epoch, next_seq, head, titled, pieces_from })
     }
 
     /// The head, if the event that is placed at `place` belongs to it.
     fn head_at(&mut self, place: Option<Place>) -> Option<&mut Head> {
         self.head.as_mut().filter(|head| place.is_some_and(|place| place.turn == head.key))
     }
+
+    /// Moves what is left of the head's pieces to where the events of a turn stay for good.
+    fn settle(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        if let (Some(head), Some(_)) = (&self.head, self.pieces_from) {
+            piece::settle(connection, &turn::by_key(connection, head.key)?)?;
+            self.pieces_from = None;
+        }
+        Ok(())
+    }
 }
 
 impl Head {
-    fn load(connection: &Connection, thread: i64, row: TurnRow) -> rusqlite::Result<Self> {
-        let mut items = HashMap::new();
+    fn load(
+        connection: &Connection,
+        thread: i64,
+        row: TurnRow,
+        pieces_from: Option<i64>,
+    ) -> rusqlite::Result<Self> {
+        let mut items: HashMap<ItemId, Remains> = HashMap::new();
         // In a fork the head can be a turn that another thread ran; nobody adds to it here.
         let ended = row.ended || row.thread != thread;
         if !ended {
-            for stub in event::stubs(connection, thread, row.key, row.first_seq)? {
-                let Some(item) = stub.item else { continue };
-                match stub.kind {
-                    4..=7 => {
-                        items.entry(item).or_insert(stub.seq);
-                    }
-                    8 => {
-                        items.insert(item, stub.seq);
-                    }
-                    9 => {
-                        items.remove(&item);
-                    }
-                    _ => {}
+            let mut replaced = Replaced::default();
+            for stub in event::stubs(connection, &row)? {
+                if stub.replaces() {
+                    replaced.note(&stub.item, stub.seq);
+                    items.remove(&stub.item);
+                }
+                // What is decided or steered stays when the item completes, and a removal leaves nothing.
+                if matches!(stub.kind, 4..=8) {
+                    let remains = Remains { first_seq: stub.seq, pieces: false };
+                    items.entry(stub.item).or_insert(remains);
+                }
+            }
+            if let Some(from) = pieces_from {
+                for stub in piece::stubs(connection, &row, from, &replaced)? {
+                    let remains = Remains { first_seq: stub.seq, pieces: true };
+                    items.entry(stub.item).or_insert(remains).pieces = true;
                 }
             }
         }

@@ -52,7 +52,10 @@ fn row_of(connection: &Connection, thread: i64) -> rusqlite::Result<Option<Owner
 
 fn put(connection: &Connection, thread: i64, process: Uuid, epoch: i64) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT OR REPLACE INTO owner (thread, process, epoch) VALUES (?1, ?2, ?3)")?
+        .prepare_cached(
+            "INSERT INTO owner (thread, process, epoch) VALUES (?1, ?2, ?3)
+             ON CONFLICT (thread) DO UPDATE SET process = excluded.process, epoch = excluded.epoch",
+        )?
         .execute(params![thread, process.as_bytes(), epoch])?;
     Ok(())
 }
@@ -105,17 +108,25 @@ pub(crate) fn release(connection: &Connection, lease: &Lease) -> Result<(), Trou
     if changed == 1 { Ok(()) } else { Err(Error::Fenced { id: lease.thread.clone() }.into()) }
 }
 
-/// Whether a lease still holds, inside the transaction that is about to use it. On the path of every delta,
-/// so the statement is the caller's and nothing is copied. Holds: P2.
-pub(crate) fn check(fence: &mut Statement<'_>, lease: &Lease) -> Result<(), Trouble> {
-    let holds = fence
+/// The statement of [`check`].
+pub(crate) const FENCE: &str = "SELECT process, epoch, pieces_from FROM owner WHERE thread = ?1";
+
+/// Whether a lease of ours still holds, inside the transaction that is about to use it; also tells where the thread's
+/// pieces begin. On the path of every delta, so the statement is the caller's and nothing is copied. Holds: P2.
+pub(crate) fn check(
+    fence: &mut Statement<'_>,
+    process: &Process,
+    lease: &Lease,
+) -> Result<Option<i64>, Trouble> {
+    let found = fence
         .query_row([lease.key], |row| {
-            let process = row.get_ref(0)?.as_blob_or_null()?;
-            Ok(process == Some(lease.process.as_bytes().as_slice()) && row.get::<_, i64>(1)? == lease.epoch)
+            let owner = row.get_ref(0)?.as_blob_or_null()?;
+            // A lease of another store in this process is no right of ours.
+            let holds = lease.process == process.id()
+                && owner == Some(lease.process.as_bytes().as_slice())
+                && row.get::<_, i64>(1)? == lease.epoch;
+            Ok(if holds { Some(row.get(2)?) } else { None })
         })
         .optional()?;
-    if holds == Some(true) { Ok(()) } else { Err(Error::Fenced { id: lease.thread.clone() }.into()) }
+    found.flatten().ok_or_else(|| Error::Fenced { id: lease.thread.clone() }.into())
 }
-
-/// The statement of [`check`].
-pub(crate) const FENCE: &str = "SELECT process, epoch FROM owner WHERE thread = ?1";

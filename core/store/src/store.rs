@@ -172,7 +172,7 @@ impl Store {
     pub async fn thread(&self, id: &ThreadId) -> Result<ThreadRow, Error> {
         let id = id.clone();
         let read = move |connection: &rusqlite::Connection| match crate::thread::by_id(connection, &id)? {
-            Some((_, thread)) => Ok(thread),
+            Some(thread) => Ok(thread),
             None => Err(Error::ThreadNotFound { id }.into()),
         };
         self.inner.readers.read(read).await

@@ -43,10 +43,21 @@ pub struct ThreadRow {
 
 /// All that [`from_row`] reads, of a thread `t` and its head `h`.
 pub(crate) const COLUMNS: &str = "t.key, t.id, t.cwd, t.name, t.title, t.created_at, t.updated_at, t.archived, \
-     t.forked_from, t.settings, h.id, h.depth, h.ended";
+     t.forked_from, t.settings, h.id, h.depth, h.ended, o.pieces_from";
 
-/// A row of [`COLUMNS`], with the thread's key. `last_seq` is left for [`with_last_seq`].
-pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<(i64, ThreadRow)> {
+/// The tables of [`COLUMNS`].
+pub(crate) const FROM: &str =
+    "FROM thread t LEFT JOIN turn h ON h.key = t.head LEFT JOIN owner o ON o.thread = t.key";
+
+/// A row of [`COLUMNS`].
+pub(crate) struct Found {
+    pub(crate) key: i64,
+    pieces_from: Option<i64>,
+    thread: ThreadRow,
+}
+
+/// Reads a row of [`COLUMNS`].
+pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Found> {
     let text = |column| -> rusqlite::Result<Option<String>> { row.get(column) };
     let settings = row.get_ref(9)?.as_str()?;
     let thread = ThreadRow {
@@ -65,28 +76,25 @@ pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<(i64, ThreadRow)> {
         last_seq: 0,
         head_ended: row.get::<_, Option<bool>>(12)?.unwrap_or(true),
     };
-    Ok((row.get(0)?, thread))
+    Ok(Found { key: row.get(0)?, pieces_from: row.get(13)?, thread })
 }
 
-/// The thread with this id, and its key.
-pub(crate) fn by_id(connection: &Connection, id: &ThreadId) -> rusqlite::Result<Option<(i64, ThreadRow)>> {
+impl Found {
+    /// The whole thread. The number of its last event is not kept but looked up, so that a delta writes no row but
+    /// its own.
+    pub(crate) fn complete(self, connection: &Connection) -> rusqlite::Result<ThreadRow> {
+        let last_seq = event::last_seq(connection, self.key, self.pieces_from)?;
+        Ok(ThreadRow { last_seq, ..self.thread })
+    }
+}
+
+/// The thread with this id.
+pub(crate) fn by_id(connection: &Connection, id: &ThreadId) -> rusqlite::Result<Option<ThreadRow>> {
     let found = connection
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM thread t LEFT JOIN turn h ON h.key = t.head WHERE t.id = ?1"
-        ))?
+        .prepare_cached(&format!("SELECT {COLUMNS} {FROM} WHERE t.id = ?1"))?
         .query_row([id.as_str()], from_row)
         .optional()?;
-    found.map(|found| with_last_seq(connection, found)).transpose()
-}
-
-/// Adds the number of the last event, which is not kept but looked up: one descent, and a delta then writes
-/// no row but its own.
-pub(crate) fn with_last_seq(
-    connection: &Connection,
-    (key, mut thread): (i64, ThreadRow),
-) -> rusqlite::Result<(i64, ThreadRow)> {
-    thread.last_seq = event::last_seq(connection, key)?;
-    Ok((key, thread))
+    found.map(|found| found.complete(connection)).transpose()
 }
 
 /// The key of the thread with this id, and its newest turn's.

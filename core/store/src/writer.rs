@@ -4,7 +4,7 @@
 //! timer, so a delta waits for nothing but the commit before it, and a thousand threads cost the disk one
 //! sync at a time.
 //!
-//! Neighbours: batch, connection, counters, error, log, owner, process, row.
+//! Neighbours: batch, connection, counters, error, log, owner, piece, process, row.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::counters::Tally;
 use crate::error::Error;
 use crate::log::Log;
 use crate::owner::Lease;
+use crate::piece::Sweep;
 use crate::process::Process;
 use crate::row::Trouble;
 
@@ -36,6 +37,12 @@ pub const WAL_PAGES_IDLE: u32 = 1_000;
 /// holds an old state open, such as another program's, can keep the WAL growing past it; the writer tries
 /// again every [`WAL_PAGES_IDLE`] pages.
 pub const WAL_PAGES_MAX: u32 = 4_000;
+
+/// Events after which the writer sweeps the pieces of finished items when it has nothing else to do.
+const SWEEP_EVENTS_IDLE: u64 = 4_096;
+
+/// Events after which it sweeps although batches wait (P7).
+const SWEEP_EVENTS_MAX: u64 = 32_768;
 
 /// What is left of the WAL's file when it starts again from the front after a burst.
 pub(crate) const WAL_BYTES_MAX: u64 = WAL_PAGES_MAX as u64 * 4096;
@@ -128,6 +135,7 @@ impl Writer {
                     if group.commit(&mut waiting) == Next::Stop {
                         inbox.close();
                     }
+                    group.sweep(inbox.is_empty());
                     wal.tend(inbox.is_empty());
                 }
             }
@@ -167,6 +175,9 @@ struct Group<'c> {
     durability: Durability,
     tally: &'c Tally,
     answers: Vec<Answer>,
+    sweep: Sweep,
+    /// Events since the last sweep that left nothing to do.
+    unswept: u64,
 }
 
 impl<'c> Group<'c> {
@@ -186,6 +197,8 @@ impl<'c> Group<'c> {
             durability: Durability::Tail,
             tally,
             answers: Vec::with_capacity(WRITER_QUEUE_MAX),
+            sweep: Sweep::default(),
+            unswept: 0,
         })
     }
 
@@ -264,11 +277,34 @@ impl<'c> Group<'c> {
         }
     }
 
+    /// Deletes pieces of finished items, if it is time. Each call is one short transaction, so that the next batch
+    /// waits for one at most.
+    fn sweep(&mut self, idle: bool) {
+        if self.unswept < if idle { SWEEP_EVENTS_IDLE } else { SWEEP_EVENTS_MAX } {
+            return;
+        }
+        let swept = self.begin(Durability::Tail).and_then(|()| {
+            let more = self.sweep.run(self.connection)?;
+            self.commit.execute([])?;
+            Ok(more)
+        });
+        match swept {
+            Ok(true) => {}
+            Ok(false) => self.unswept = 0,
+            Err(source) => {
+                self.abandon();
+                self.unswept = 0;
+                tracing::warn!(%source, "old deltas could not be swept");
+            }
+        }
+    }
+
     fn end(&mut self, durability: Durability, written: Written) -> rusqlite::Result<()> {
         self.commit.execute([])?;
         if written.any {
             self.tally.commits.add(1);
             self.tally.syncs.add(u64::from(durability == Durability::Barrier));
+            self.unswept += written.events;
             self.tally.events.add(written.events);
             self.tally.batches.add(written.batches);
         }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use raddle_protocol::event::{Delta, LoggedItem, ThreadStarted, TurnEnded, TurnStarted};
+use raddle_protocol::event::{ApprovalDecided, Delta, LoggedItem, ThreadStarted, TurnEnded, TurnStarted};
 use raddle_protocol::thread::ThreadSettings;
 use raddle_protocol::{
     Event, EventBody, Item, ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, TurnId, TurnStatus,
     TurnSummary, UnixMillis,
 };
-use raddle_store::{Lease, Store, StoreOptions};
+use raddle_store::{DATABASE_FILE, Lease, Store, StoreOptions, StoredTurn};
 use tempfile::TempDir;
 
 pub(crate) fn home() -> TempDir {
@@ -17,6 +17,15 @@ pub(crate) fn home() -> TempDir {
 
 pub(crate) fn open(home: &Path) -> Store {
     Store::open(StoreOptions::new(home)).unwrap()
+}
+
+/// A connection past the store.
+pub(crate) fn raw(home: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(home.join(DATABASE_FILE)).unwrap()
+}
+
+pub(crate) fn events_of(turn: &StoredTurn) -> Vec<Event> {
+    turn.events.iter().map(|recorded| recorded.event.clone()).collect()
 }
 
 pub(crate) fn id(name: &str) -> ThreadId {
@@ -136,6 +145,11 @@ impl Script {
     pub(crate) fn delta(&self, ordinal: u32, text: &str) -> Event {
         let item_id = self.item_id(ordinal);
         self.event(EventBody::AgentMessageDelta(Delta { item_id, delta: text.to_owned() }))
+    }
+
+    pub(crate) fn decided(&self, ordinal: u32) -> Event {
+        let item_id = self.item_id(ordinal);
+        self.event(EventBody::ApprovalDecided(ApprovalDecided { item_id, decision: None, message: None }))
     }
 
     pub(crate) fn removed(&self, ordinal: u32) -> Event {
