@@ -31,8 +31,21 @@ struct Arguments {
     /// How often each stream is measured; the median counts.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Measure only this part, to look at it with a profiler.
+    #[arg(long)]
+    only: Option<Only>,
     #[command(subcommand)]
     part: Option<Part>,
+}
+
+/// The parts of the bench.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Only {
+    Open,
+    Flood,
+    Paced,
+    Crowd,
+    Memory,
 }
 
 /// What the bench runs in processes of its own.
@@ -69,9 +82,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let provider = arguments.provider.as_deref().ok_or("run this through `cargo xtask bench`")?;
     let provider = host::ProviderProcess::start(provider)?;
     let mut report = report::Report::default();
-    open::measure(&mut report)?;
-    stream::measure(&mut report, provider.port(), arguments.runs)?;
-    memory::measure(&mut report)?;
+    let wanted = |part: Only| arguments.only.is_none_or(|only| only == part);
+    if wanted(Only::Open) {
+        open::measure(&mut report)?;
+    }
+    stream::measure(&mut report, provider.port(), arguments.runs, wanted)?;
+    if wanted(Only::Memory) {
+        memory::measure(&mut report)?;
+    }
     report.print();
     match &arguments.json {
         Some(path) => report.write(path),

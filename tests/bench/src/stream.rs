@@ -15,9 +15,9 @@ use raddle_fakes::monotonic_nanos;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Notify;
 
-use crate::Failure;
 use crate::host;
 use crate::report::{Report, median, quantile};
+use crate::{Failure, Only};
 
 const THREADS: usize = 20;
 const FLOOD_DELTAS: usize = 500;
@@ -27,7 +27,12 @@ const PACED_RATE: usize = 50;
 const CROWD_THREADS: usize = 1_000;
 const CROWD_DELTAS: usize = 200;
 
-pub(crate) fn measure(report: &mut Report, port: u16, runs: usize) -> Result<(), Failure> {
+pub(crate) fn measure(
+    report: &mut Report,
+    port: u16,
+    runs: usize,
+    wanted: impl Fn(Only) -> bool,
+) -> Result<(), Failure> {
     raise_file_limit();
     let home = tempfile::tempdir()?;
     host::runtime()?.block_on(async {
@@ -35,38 +40,56 @@ pub(crate) fn measure(report: &mut Report, port: u16, runs: usize) -> Result<(),
         let bench = Bench::new(&raddle, home.path().display().to_string()).await?;
         // The first run pays for connections and page faults; it is not counted.
         bench.run(1, "deltas=200").await?;
-
-        let mut turn = Vec::new();
-        for _ in 0..runs {
-            turn.push(bench.run(1, &format!("deltas={TURN_DELTAS}")).await?);
+        if wanted(Only::Flood) {
+            flood(report, &bench, runs).await?;
         }
-        report.add("turn_2000_ms", median(turn.iter().map(|run| run.total_ms).collect()));
-        report.add("turn_first_delta_ms", median(turn.iter().map(|run| run.first_deltas_ms).collect()));
-
-        let mut flood = Vec::new();
-        for _ in 0..runs {
-            flood.push(bench.run(THREADS, &format!("deltas={FLOOD_DELTAS}")).await?);
+        if wanted(Only::Paced) {
+            paced(report, &bench).await?;
         }
-        let deltas = (THREADS * FLOOD_DELTAS) as f64;
-        report.add("flood_20x500_ms", median(flood.iter().map(|run| run.total_ms).collect()));
-        report.add("flood_first_deltas_ms", median(flood.iter().map(|run| run.first_deltas_ms).collect()));
-        report.add("delta_cpu_us_flood", median(flood.iter().map(|run| run.cpu_us / deltas).collect()));
-
-        let mut paced = bench.run(THREADS, &format!("deltas={PACED_DELTAS} rate={PACED_RATE}")).await?;
-        let deltas = (THREADS * PACED_DELTAS) as f64;
-        report.add("delta_p50_ms", quantile(&mut paced.latencies_ms, 0.5));
-        report.add("delta_p99_ms", quantile(&mut paced.latencies_ms, 0.99));
-        report.add("delta_cpu_us_paced", paced.cpu_us / deltas);
-        report.add("syncs_per_1000_deltas", paced.syncs as f64 / deltas * 1e3);
-
-        let mut crowd = bench.run(CROWD_THREADS, &format!("deltas={CROWD_DELTAS} rate={PACED_RATE}")).await?;
-        let deltas = (CROWD_THREADS * CROWD_DELTAS) as f64;
-        report.add("crowd_1000_p99_ms", quantile(&mut crowd.latencies_ms, 0.99));
-        report.add("crowd_1000_lost_deltas", deltas - crowd.latencies_ms.len() as f64);
-        report.add("crowd_1000_cpu_us", crowd.cpu_us / deltas);
+        if wanted(Only::Crowd) {
+            crowd(report, &bench).await?;
+        }
         raddle.close().await;
         Ok(())
     })
+}
+
+async fn flood(report: &mut Report, bench: &Bench, runs: usize) -> Result<(), Failure> {
+    let mut turn = Vec::new();
+    for _ in 0..runs {
+        turn.push(bench.run(1, &format!("deltas={TURN_DELTAS}")).await?);
+    }
+    report.add("turn_2000_ms", median(turn.iter().map(|run| run.total_ms).collect()));
+    report.add("turn_first_delta_ms", median(turn.iter().map(|run| run.first_deltas_ms).collect()));
+
+    let mut flood = Vec::new();
+    for _ in 0..runs {
+        flood.push(bench.run(THREADS, &format!("deltas={FLOOD_DELTAS}")).await?);
+    }
+    let deltas = (THREADS * FLOOD_DELTAS) as f64;
+    report.add("flood_20x500_ms", median(flood.iter().map(|run| run.total_ms).collect()));
+    report.add("flood_first_deltas_ms", median(flood.iter().map(|run| run.first_deltas_ms).collect()));
+    report.add("delta_cpu_us_flood", median(flood.iter().map(|run| run.cpu_us / deltas).collect()));
+    Ok(())
+}
+
+async fn paced(report: &mut Report, bench: &Bench) -> Result<(), Failure> {
+    let mut paced = bench.run(THREADS, &format!("deltas={PACED_DELTAS} rate={PACED_RATE}")).await?;
+    let deltas = (THREADS * PACED_DELTAS) as f64;
+    report.add("delta_p50_ms", quantile(&mut paced.latencies_ms, 0.5));
+    report.add("delta_p99_ms", quantile(&mut paced.latencies_ms, 0.99));
+    report.add("delta_cpu_us_paced", paced.cpu_us / deltas);
+    report.add("syncs_per_1000_deltas", paced.syncs as f64 / deltas * 1e3);
+    Ok(())
+}
+
+async fn crowd(report: &mut Report, bench: &Bench) -> Result<(), Failure> {
+    let mut crowd = bench.run(CROWD_THREADS, &format!("deltas={CROWD_DELTAS} rate={PACED_RATE}")).await?;
+    let deltas = (CROWD_THREADS * CROWD_DELTAS) as f64;
+    report.add("crowd_1000_p99_ms", quantile(&mut crowd.latencies_ms, 0.99));
+    report.add("crowd_1000_lost_deltas", deltas - crowd.latencies_ms.len() as f64);
+    report.add("crowd_1000_cpu_us", crowd.cpu_us / deltas);
+    Ok(())
 }
 
 struct Bench {
