@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,28 @@ pub(crate) struct Writing {
     pub(crate) connection: Connection,
     /// Pages in the WAL after the last commit of this connection.
     pub(crate) wal_pages: Arc<AtomicU32>,
+    /// How long a statement waits for other processes.
+    pub(crate) patience: Patience,
+}
+
+/// How long the statements of one connection wait for others; [`BUSY_WAIT_MAX`] unless changed.
+#[derive(Clone)]
+pub(crate) struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    fn new() -> Self {
+        let patience = Self(Arc::default());
+        patience.set(BUSY_WAIT_MAX);
+        patience
+    }
+
+    pub(crate) fn set(&self, wait: Duration) {
+        self.0.store(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// Opens the connection that writes; migrates.
@@ -63,7 +85,7 @@ pub(crate) fn open_writing(
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let failed = |source| at_open(path, source);
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-    set_common(&mut connection).map_err(failed)?;
+    let patience = set_common(&mut connection).map_err(failed)?;
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
         // SQLite falls back to reading when it may not write, and would tell at the first append.
         return Err(Error::not_writable(path, std::io::ErrorKind::PermissionDenied.into()));
@@ -94,7 +116,7 @@ pub(crate) fn open_writing(
             Ok(())
         }))
         .map_err(failed)?;
-    Ok(Writing { connection, wal_pages })
+    Ok(Writing { connection, wal_pages, patience })
 }
 
 /// Opens a connection that only reads. The database exists and has its schema.
@@ -107,7 +129,7 @@ pub(crate) fn open_reading(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-fn set_common(connection: &mut Connection) -> rusqlite::Result<()> {
+fn set_common(connection: &mut Connection) -> rusqlite::Result<Patience> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     connection.execute_batch(
         // On macOS a plain fsync leaves the data in the drive's cache, where a power cut takes it. No
@@ -125,18 +147,21 @@ fn set_common(connection: &mut Connection) -> rusqlite::Result<()> {
          -- The store keeps its own references; checking them again costs a lookup for each event.
          PRAGMA foreign_keys = OFF;",
     )?;
+    let patience = Patience::new();
+    let ours = patience.clone();
     let mut since = None;
     connection.busy_handler(Some(move |attempt: i32| {
         if attempt == 0 {
             since = None;
         }
         let since = *since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= BUSY_WAIT_MAX {
+        if since.elapsed() >= ours.get() {
             return false;
         }
         thread::sleep(if attempt < BUSY_STEPS_EARLY { BUSY_STEP } else { BUSY_STEP_LATE });
         true
-    }))
+    }))?;
+    Ok(patience)
 }
 
 /// Turning a new file into a WAL database takes a lock that SQLite does not wait for, so two processes that

@@ -20,6 +20,7 @@ mod row;
 mod store;
 mod thread;
 mod turn;
+mod wal;
 mod writer;
 
 pub use connection::{BUSY_WAIT_MAX, SCHEMA_VERSION};
@@ -35,4 +36,5 @@ pub use reader::READERS_MAX;
 pub use store::Store;
 pub use thread::ThreadRow;
 pub use turn::StoredTurn;
-pub use writer::{Appended, WAL_PAGES_IDLE, WAL_PAGES_MAX, WRITER_QUEUE_MAX};
+pub use wal::{CHECKPOINT_WAIT_MAX, WAL_PAGES_IDLE, WAL_PAGES_MAX};
+pub use writer::{Appended, WRITER_QUEUE_MAX};

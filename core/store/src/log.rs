@@ -44,8 +44,8 @@ struct Memory {
     next_seq: u64,
     head: Option<Head>,
     titled: bool,
-    /// The first piece of the head that may count. Read with each check of the lease, since whoever sweeps the
-    /// pieces may have moved ours.
+    /// The first piece of the head that may count. Read with each check of the lease, since whoever sweeps
+    /// the pieces may have moved ours.
     pieces_from: Option<i64>,
 }
 
@@ -319,8 +319,8 @@ impl<'c> Log<'c> {
         Ok(())
     }
 
-    /// Takes away all of an item that the event at `seq` replaces. Its rows in table `event` are deleted; its pieces
-    /// stop counting by that event's being there, and are swept later.
+    /// Takes away all of an item that the event at `seq` replaces. Its rows in table `event` are deleted;
+    /// its pieces stop counting by that event's being there, and are swept later.
     fn compact(
         &self,
         lease: &Lease,

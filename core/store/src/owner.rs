@@ -111,8 +111,9 @@ pub(crate) fn release(connection: &Connection, lease: &Lease) -> Result<(), Trou
 /// The statement of [`check`].
 pub(crate) const FENCE: &str = "SELECT process, epoch, pieces_from FROM owner WHERE thread = ?1";
 
-/// Whether a lease of ours still holds, inside the transaction that is about to use it; also tells where the thread's
-/// pieces begin. On the path of every delta, so the statement is the caller's and nothing is copied. Holds: P2.
+/// Whether a lease of ours still holds, inside the transaction that is about to use it; also tells where
+/// the thread's pieces begin. On the path of every delta, so the statement is the caller's and nothing is
+/// copied. Holds: P2.
 pub(crate) fn check(
     fence: &mut Statement<'_>,
     process: &Process,

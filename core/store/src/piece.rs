@@ -1,8 +1,8 @@
 //! Table `piece`: the deltas of open items, in order of arrival.
 //!
-//! With a thousand threads streaming, deltas kept beside their threads' other events cost a page each, and those
-//! here one page for fifty: five times less of the writer's time, and a twentieth of the bytes. The price is paid by
-//! whoever reads an open turn, which looks through what arrived since its first piece.
+//! With a thousand threads streaming, deltas kept beside their threads' other events cost a page each, and
+//! those here one page for fifty: five times less of the writer's time, and a twentieth of the bytes. The
+//! price is paid by whoever reads an open turn, which looks through what arrived since its first piece.
 //!
 //! Neighbours: event, row, turn.
 
@@ -18,11 +18,13 @@ use crate::turn::{self, TurnRow};
 /// Pieces that one sweep deletes at most, so that no batch waits long for it.
 const SWEEP_ROWS_MAX: i64 = 4_096;
 
-/// Pieces behind which a sweep moves what keeps it from going on to table `event` (P7). An item that streams for half a
-/// minute beside a thousand others stays below it; one whose thread was given up does not hold the rest for ever.
+/// Pieces behind which a sweep moves what keeps it from going on to table `event` (P7). An item that
+/// streams for half a minute beside a thousand others stays below it; one whose thread was given up does
+/// not hold the rest for ever.
 const PIECES_PINNED_MAX: i64 = 1_000_000;
 
-/// Pieces between two such moves, since each looks through all pieces: less than a microsecond for each piece.
+/// Pieces between two such moves, since each looks through all pieces: less than a microsecond for each
+/// piece.
 const PIECES_BETWEEN_MOVES: i64 = 250_000;
 
 /// The statement that writes a piece: thread, seq, turn, kind, item, at, body.
@@ -46,8 +48,8 @@ pub(crate) fn set_begin(connection: &Connection, thread: i64, from: Option<i64>)
     Ok(())
 }
 
-/// The number of the last event of a thread that is a piece; zero if there is none. Looks from the end, where a
-/// thread that streams is found at once.
+/// The number of the last event of a thread that is a piece; zero if there is none. Looks from the end,
+/// where a thread that streams is found at once.
 pub(crate) fn last_seq(connection: &Connection, thread: i64, from: i64) -> rusqlite::Result<u64> {
     let found: Option<i64> = connection
         .prepare_cached("SELECT seq FROM piece WHERE id >= ?1 AND thread = ?2 ORDER BY id DESC LIMIT 1")?
@@ -123,8 +125,8 @@ pub(crate) fn stubs(
     Ok(stubs)
 }
 
-/// Moves the pieces of an open turn that count to its other events, where they stay until their item completes. For
-/// turns whose pieces nobody will replace soon.
+/// Moves the pieces of an open turn that count to its other events, where they stay until their item
+/// completes. For turns whose pieces nobody will replace soon.
 pub(crate) fn settle(connection: &Connection, turn: &TurnRow) -> rusqlite::Result<()> {
     let Some(from) = begin_of(connection, turn.thread)? else { return Ok(()) };
     let mut replaced = Replaced::default();
@@ -167,7 +169,8 @@ impl Sweep {
             && last - from > PIECES_PINNED_MAX
             && last - self.moved_at > PIECES_BETWEEN_MOVES
         {
-            // Whoever owns that thread sees at its next append that its pieces begin anew: it reads the row each time.
+            // Whoever owns that thread sees at its next append that its pieces begin anew: it reads the row
+            // each time.
             settle(connection, &turn::by_key(connection, head)?)?;
             self.moved_at = last;
             pin = pinned(connection)?;
@@ -190,3 +193,6 @@ fn pinned(connection: &Connection) -> rusqlite::Result<Option<(i64, Option<i64>)
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
 }
+
+#[cfg(test)]
+mod tests;

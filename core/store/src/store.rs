@@ -3,6 +3,7 @@
 //! Neighbours: batch, connection, counters, error, history, home, list, options, owner, process, reader,
 //! thread, turn, writer.
 
+use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -24,9 +25,11 @@ use crate::process::{Keeper, Process};
 use crate::reader::Readers;
 use crate::thread::ThreadRow;
 use crate::turn::StoredTurn;
-use crate::writer::{Appended, Request, WAL_BYTES_MAX, WRITER_QUEUE_MAX, Writer};
+use crate::wal::WAL_BYTES_MAX;
+use crate::writer::{Appended, Request, WRITER_QUEUE_MAX, Writer};
 
-/// One open home directory. Cheap to clone; all clones are one store.
+/// One open home directory. Cheap to clone; all clones are one store. Its methods are called within a tokio
+/// runtime.
 ///
 /// [`close`](Self::close), or dropping the last clone, stops the writer after what it was handed before,
 /// and gives back every thread that this store owns.
@@ -43,20 +46,25 @@ struct Inner {
     tally: Arc<Tally>,
 }
 
-/// The store's own threads, in the order in which they end.
+/// The store's own threads. Dropping it waits for the writer, then gives the lock back: never the other way
+/// round, or a successor could begin while our last batch is still being written.
 struct Threads {
-    writer: JoinHandle<()>,
-    keeper: Keeper,
+    writer: Option<JoinHandle<()>>,
+    keeper: Option<Keeper>,
 }
 
-impl Threads {
-    /// Waits for the writer, then gives the lock back: never the other way round, or a successor could
-    /// begin while our last batch is still being written.
-    fn join(self) {
-        if self.writer.join().is_err() {
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if self.writer.take().is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the store's writer panicked");
         }
-        drop(self.keeper);
+        drop(self.keeper.take());
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("counters", &self.counters()).finish_non_exhaustive()
     }
 }
 
@@ -88,7 +96,7 @@ impl Store {
             .name("raddle-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|source| Error::io(&home.database, source))?;
-        let threads = Mutex::new(Some(Threads { writer, keeper }));
+        let threads = Mutex::new(Some(Threads { writer: Some(writer), keeper: Some(keeper) }));
         let readers = Readers::new(home.database);
         Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), threads, readers, tally }) })
     }
@@ -255,11 +263,9 @@ impl Store {
             let _ = inbox.send(Request::Close).await;
         }
         let threads = self.inner.threads.lock().take();
-        if let Some(threads) = threads {
-            // A join blocks, for as long as the last commit and the write-back of the WAL take.
-            let joined = tokio::task::spawn_blocking(move || threads.join());
-            let _ = joined.await;
-        }
+        // The drop blocks, for as long as the last commit and the write-back of the WAL take. A runtime
+        // that goes down refuses the work and drops it here instead, which is as good.
+        let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
     }
 
     async fn ask<T>(
@@ -277,8 +283,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.readers.let_go();
         self.inbox = None;
-        if let Some(threads) = self.threads.get_mut().take() {
-            threads.join();
-        }
+        drop(self.threads.get_mut().take());
     }
 }

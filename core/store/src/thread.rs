@@ -80,8 +80,8 @@ pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Found> {
 }
 
 impl Found {
-    /// The whole thread. The number of its last event is not kept but looked up, so that a delta writes no row but
-    /// its own.
+    /// The whole thread. The number of its last event is not kept but looked up, so that a delta writes no
+    /// row but its own.
     pub(crate) fn complete(self, connection: &Connection) -> rusqlite::Result<ThreadRow> {
         let last_seq = event::last_seq(connection, self.key, self.pieces_from)?;
         Ok(ThreadRow { last_seq, ..self.thread })

@@ -4,15 +4,13 @@
 //! timer, so a delta waits for nothing but the commit before it, and a thousand threads cost the disk one
 //! sync at a time.
 //!
-//! Neighbours: batch, connection, counters, error, log, owner, piece, process, row.
+//! Neighbours: batch, connection, counters, error, log, owner, piece, process, row, wal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use raddle_protocol::event::ThreadStarted;
 use raddle_protocol::{Durability, Event, ThreadId, UnixMillis};
-use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, Statement};
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,27 +23,17 @@ use crate::owner::Lease;
 use crate::piece::Sweep;
 use crate::process::Process;
 use crate::row::Trouble;
+use crate::wal::Wal;
 
 /// Requests that may wait for the writer. At more, a caller waits until there is room, without blocking its
 /// thread.
 pub const WRITER_QUEUE_MAX: usize = 1024;
-
-/// Pages of 4 KiB in the WAL from which the writer writes them back when it has nothing else to do.
-pub const WAL_PAGES_IDLE: u32 = 1_000;
-
-/// Pages of 4 KiB in the WAL at which the writer writes them back although batches wait (P7). A reader that
-/// holds an old state open, such as another program's, can keep the WAL growing past it; the writer tries
-/// again every [`WAL_PAGES_IDLE`] pages.
-pub const WAL_PAGES_MAX: u32 = 4_000;
 
 /// Events after which the writer sweeps the pieces of finished items when it has nothing else to do.
 const SWEEP_EVENTS_IDLE: u64 = 4_096;
 
 /// Events after which it sweeps although batches wait (P7).
 const SWEEP_EVENTS_MAX: u64 = 32_768;
-
-/// What is left of the WAL's file when it starts again from the front after a burst.
-pub(crate) const WAL_BYTES_MAX: u64 = WAL_PAGES_MAX as u64 * 4096;
 
 /// What a batch became.
 #[derive(Debug)]
@@ -126,10 +114,11 @@ impl Writer {
     /// Runs until the store is closed or its last handle is gone, then answers what still waits and lets the
     /// database go.
     pub(crate) fn run(self) {
-        let Self { path, writing: Writing { connection, wal_pages }, process, mut inbox, tally } = self;
+        let Self { path, writing: Writing { connection, wal_pages, patience }, process, mut inbox, tally } =
+            self;
         match Group::new(&path, &connection, process, &tally) {
             Ok(mut group) => {
-                let mut wal = Wal { connection: &connection, pages: &wal_pages, tally: &tally, next: 0 };
+                let mut wal = Wal::new(&connection, wal_pages, patience, &tally);
                 let mut waiting = Vec::with_capacity(WRITER_QUEUE_MAX);
                 while inbox.blocking_recv_many(&mut waiting, WRITER_QUEUE_MAX) > 0 {
                     if group.commit(&mut waiting) == Next::Stop {
@@ -277,8 +266,8 @@ impl<'c> Group<'c> {
         }
     }
 
-    /// Deletes pieces of finished items, if it is time. Each call is one short transaction, so that the next batch
-    /// waits for one at most.
+    /// Deletes pieces of finished items, if it is time. Each call is one short transaction, so that the
+    /// next batch waits for one at most.
     fn sweep(&mut self, idle: bool) {
         if self.unswept < if idle { SWEEP_EVENTS_IDLE } else { SWEEP_EVENTS_MAX } {
             return;
@@ -356,39 +345,5 @@ fn unanswered(request: Request) -> Option<Answer> {
         Request::Release { reply, .. } => Some(Answer::Released(reply, None)),
         Request::Append { reply, .. } => Some(Answer::Appended(reply, None)),
         Request::Close => None,
-    }
-}
-
-/// Keeps the WAL short.
-struct Wal<'c> {
-    connection: &'c Connection,
-    pages: &'c AtomicU32,
-    tally: &'c Tally,
-    /// Pages below which another attempt is too early.
-    next: u32,
-}
-
-impl Wal<'_> {
-    fn tend(&mut self, idle: bool) {
-        let pages = self.pages.load(Ordering::Relaxed);
-        if pages < WAL_PAGES_IDLE {
-            // It started again from the front.
-            self.next = 0;
-            return;
-        }
-        if pages < self.next || !(idle || pages >= WAL_PAGES_MAX) {
-            return;
-        }
-        self.next = pages.saturating_add(WAL_PAGES_IDLE);
-        match self.connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), CheckpointMode::PASSIVE) {
-            Ok((pages, written_back)) => {
-                self.tally.checkpoints.add(1);
-                if pages != written_back {
-                    tracing::debug!(pages, written_back, "a reader holds the WAL");
-                }
-            }
-            // The log is whole without it.
-            Err(source) => tracing::warn!(%source, "the WAL could not be written back"),
-        }
     }
 }

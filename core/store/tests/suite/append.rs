@@ -245,3 +245,30 @@ async fn the_clients_token_is_not_stored() {
         .unwrap();
     assert_eq!(found, 0);
 }
+
+#[tokio::test]
+async fn p7_the_files_stay_small_under_a_long_stream() {
+    let home = home();
+    let store = open(home.path());
+    let lease = create(&store, "t").await;
+    let turn = Script::first("t");
+    store.append(&lease, vec![turn.start()]).await.unwrap();
+    // Deltas of many items, one after the other, four times what the WAL may hold. A reader looks on.
+    let mut stored = 3;
+    for item in 0..320 {
+        let mut batch = vec![turn.message_start(item)];
+        batch.extend((0..250).map(|_| turn.delta(item, &"word ".repeat(40))));
+        store.append(&lease, batch).await.unwrap();
+        store.append(&lease, vec![turn.message(item, "whole")]).await.unwrap();
+        stored += 252;
+        assert_eq!(store.thread(&id("t")).await.unwrap().last_seq, stored - 1);
+    }
+    assert!(store.counters().checkpoints > 0);
+    let bytes = |name: &str| std::fs::metadata(home.path().join(name)).unwrap().len();
+    let page = 4096;
+    assert!(bytes("raddle.db-wal") < 2 * u64::from(raddle_store::WAL_PAGES_MAX) * page);
+    let pieces: i64 = raw(home.path()).query_row("SELECT count(*) FROM piece", [], |row| row.get(0)).unwrap();
+    assert!(pieces < 12_000, "{pieces} of 80,000 deltas lie there still");
+    assert!(bytes("raddle.db") < 16 * 1024 * 1024, "their room is used again");
+    assert_eq!(store.head_turn(&id("t")).await.unwrap().unwrap().events.len(), 1 + 320);
+}
