@@ -2,5 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
 
+mod approvals;
+mod control;
+mod failures;
 mod tools;
 mod turns;
