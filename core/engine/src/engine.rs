@@ -2,14 +2,10 @@
 //!
 //! Neighbours: clock, driver, error, shared, subscriber, thread.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use raddle_models::Models;
 use raddle_protocol::event::{EventBody, ThreadStarted};
 use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use raddle_protocol::methods::ServerNotification;
@@ -24,12 +20,11 @@ use raddle_protocol::{ModelInfo, ModelRef, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::{Counters, ListQuery, Store, StoreOptions, StoredTurn, ThreadRow};
 use raddle_tools::Toolbox;
 use tokio::sync::OnceCell;
-use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::driver::{self, Loaded};
 use crate::error::Error;
-use crate::shared::{Options, Shared};
+use crate::shared::{ModelSource, Options, Shared};
 use crate::subscriber::{Answer, ConnectionId, Hub, Subscriber};
 use crate::thread::{Attach, Message};
 use crate::turn::Refusal;
@@ -73,7 +68,7 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever keeps the store from being opened, as [`Error::Store`].
-    pub async fn open(options: Options, models: Models, toolbox: Toolbox) -> Result<Self, Error> {
+    pub async fn open(options: Options, source: ModelSource, toolbox: Toolbox) -> Result<Self, Error> {
         let store_options = StoreOptions {
             heartbeat: options.heartbeat,
             takeover_after: options.takeover_after,
@@ -82,19 +77,18 @@ impl Engine {
         let store = tokio::task::spawn_blocking(move || Store::open(store_options))
             .await
             .map_err(|_| Error::Abandoned)??;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                options,
-                store,
-                models,
-                toolbox,
-                hub: Hub::default(),
-                tasks: TaskTracker::new(),
-                stopping: AtomicBool::new(false),
-                threads: Mutex::new(HashMap::new()),
-                failed: Mutex::new(HashMap::new()),
-            }),
-        })
+        let searches = matches!(source, ModelSource::Search(_));
+        let shared = Arc::new(Shared::new(options, store, source, toolbox));
+        if searches {
+            let shared = shared.clone();
+            shared.tasks.clone().spawn(async move {
+                tokio::select! {
+                    _ = shared.models() => {}
+                    () = shared.stopping.cancelled() => {}
+                }
+            });
+        }
+        Ok(Self { shared })
     }
 
     /// Every initialised connection.
@@ -276,7 +270,7 @@ impl Engine {
 
     /// All models of all providers.
     pub async fn models(&self) -> Vec<ModelInfo> {
-        self.shared.models.list().await
+        self.shared.models().await.models.list().await
     }
 
     /// Counts for diagnostics.
@@ -293,7 +287,7 @@ impl Engine {
     /// An unknown ref is refused before anything is queued.
     async fn check_model(&self, model: Option<&ModelRef>) -> Result<(), Error> {
         match model {
-            Some(model) => self.shared.models.resolve(model).await.map(|_| ()).map_err(Error::from),
+            Some(model) => self.shared.resolve(Some(model)).await.map(|_| ()),
             None => Ok(()),
         }
     }
@@ -304,7 +298,7 @@ impl Engine {
     /// # Errors
     /// None: what did not end in time is closed by the next load, as after a crash.
     pub async fn shut_down(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.stopping.cancel();
         let slots: Vec<_> = self.shared.threads.lock().values().cloned().collect();
         for slot in slots {
             if let Some(handle) = slot.get() {

@@ -27,7 +27,7 @@ pub mod turn;
 pub use edge::{models_error, store_error};
 pub use engine::{Engine, History, SHUTDOWN_AFTER, Vitals};
 pub use error::Error;
-pub use shared::{ModelLimits, Options, UNLOAD_AFTER};
+pub use shared::{KEY_VARIABLES, ModelLimits, ModelSource, Options, SearchFn, UNLOAD_AFTER};
 pub use subscriber::{Answer, AskId, AskSink, ConnectionId, Hub, Subscriber};
 pub use thread::{Attach, INBOX_MESSAGES_MAX, Live};
 pub use turn::RetryPolicy;

@@ -10,7 +10,7 @@ use std::path::Path;
 use raddle_models::{AssistantPart, Message};
 use raddle_protocol::event::{EventBody, LoggedItem};
 use raddle_protocol::fold::{INTERRUPTED_CALL_OUTPUT, unfinished};
-use raddle_protocol::{ItemKind, ItemStatus, Recorded};
+use raddle_protocol::{ItemKind, ItemStatus, ModelRef, Recorded};
 
 /// What the model is told about its place before anything else.
 pub(crate) fn system_prompt(cwd: &Path) -> String {
@@ -44,12 +44,15 @@ pub(crate) fn final_items(events: &[Recorded]) -> Vec<LoggedItem> {
     items
 }
 
-/// The messages of one turn's final items.
-pub(crate) fn messages(items: &[LoggedItem]) -> Vec<Message> {
+/// The messages of one turn's final items, for `model`. Another model's reasoning and signatures are left out: they mean
+/// nothing to it, and strict providers refuse them.
+pub(crate) fn messages(items: &[LoggedItem], model: &ModelRef) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut reply = Reply::default();
     for LoggedItem { item, origin } in items {
         let number = origin.as_ref().map(|origin| origin.reply);
+        let own = origin.as_ref().filter(|origin| &origin.model == model);
+        let signature = own.and_then(|origin| origin.signature.clone());
         if number.is_none() || number != reply.number {
             reply.flush(&mut messages);
             reply.number = number;
@@ -61,9 +64,8 @@ pub(crate) fn messages(items: &[LoggedItem]) -> Vec<Message> {
             ItemKind::AgentMessage { text } if text.is_empty() => {}
             ItemKind::AgentMessage { text } => reply.parts.push(AssistantPart::Text(text.clone())),
             ItemKind::Reasoning { text } => {
-                let signature = origin.as_ref().and_then(|origin| origin.signature.clone());
                 // Reasoning that was cut short has no signature, and a provider that wants one refuses it without.
-                if item.status == ItemStatus::Completed {
+                if own.is_some() && item.status == ItemStatus::Completed {
                     reply.parts.push(AssistantPart::Reasoning { text: text.clone(), signature });
                 }
             }
@@ -80,7 +82,7 @@ pub(crate) fn messages(items: &[LoggedItem]) -> Vec<Message> {
                     id: id.clone(),
                     name: tool_name.clone(),
                     arguments,
-                    signature: origin.as_ref().and_then(|origin| origin.signature.clone()),
+                    signature,
                 });
                 reply.results.push(Message::ToolResult {
                     call_id: id,

@@ -266,9 +266,10 @@ impl World {
 
     /// What a provider would refuse: a call without its result directly behind it, or the reverse.
     fn check_context(&self) {
+        let model = ModelRef::new("p", "m");
         let mut messages = Vec::new();
         for id in self.disk.turn_ids() {
-            messages.extend(prompt::messages(&prompt::final_items(&self.disk.events_of(&id))));
+            messages.extend(prompt::messages(&prompt::final_items(&self.disk.events_of(&id)), &model));
         }
         assert!(matches!(messages.last(), Some(Message::User { .. } | Message::ToolResult { .. })));
         let mut open: Vec<String> = Vec::new();

@@ -3,17 +3,19 @@
 //! Neighbours: driver, error, subscriber, thread.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use raddle_models::{Models, ResolvedModel};
+use raddle_models::{FoundModels, Models, ResolvedModel};
 use raddle_protocol::{ModelRef, ThreadId};
 use raddle_store::Store;
 use raddle_tools::Toolbox;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::driver;
@@ -27,6 +29,10 @@ pub const UNLOAD_AFTER: Duration = Duration::from_secs(600);
 
 /// Reasons of threads that failed, kept for their status; at more, an arbitrary one is forgotten.
 const FAILED_THREADS_MAX: usize = 1_024;
+
+/// Environment variables that hold providers' keys. Commands that a model asks for have no use for them.
+pub const KEY_VARIABLES: &[&str] =
+    &["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY"];
 
 /// How long a model may be silent. Beyond, the turn fails with a `network` error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +54,10 @@ impl Default for ModelLimits {
 pub struct Options {
     /// Where the store lies; made if it does not exist.
     pub home: PathBuf,
-    /// The model of threads that name none; `builtin/echo` unless set.
-    pub default_model: ModelRef,
+    /// The model of threads that name none. `None`: what was found to be best, else `builtin/echo`.
+    pub default_model: Option<ModelRef>,
+    /// Environment variables that commands of tools do not inherit: the host's keys.
+    pub hidden_env: Arc<[OsString]>,
     /// How failed models are asked again.
     pub retry: RetryPolicy,
     /// How long a model may be silent.
@@ -69,7 +77,8 @@ impl Options {
         let store = raddle_store::StoreOptions::new(&home);
         Self {
             home,
-            default_model: ModelRef::new("builtin", "echo"),
+            default_model: None,
+            hidden_env: KEY_VARIABLES.iter().map(OsString::from).collect(),
             retry: RetryPolicy::default(),
             model_limits: ModelLimits::default(),
             unload_after: UNLOAD_AFTER,
@@ -81,28 +90,70 @@ impl Options {
 
 pub(crate) type Slot = Arc<OnceCell<ThreadHandle>>;
 
+/// Where the models come from.
+pub enum ModelSource {
+    /// They are known.
+    Known(Models),
+    /// They are looked for when the engine opens, in the background: opening does not wait, the first turn does.
+    Search(SearchFn),
+}
+
+/// Looks for models. Called again only if the call before it was dropped.
+pub type SearchFn = Box<dyn Fn() -> Pin<Box<dyn Future<Output = FoundModels> + Send>> + Send + Sync>;
+
 /// The inside of an engine.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) store: Store,
-    pub(crate) models: Models,
+    models: OnceCell<FoundModels>,
+    source: ModelSource,
     pub(crate) toolbox: Toolbox,
     pub(crate) hub: Hub,
     pub(crate) tasks: TaskTracker,
-    pub(crate) stopping: AtomicBool,
+    pub(crate) stopping: CancellationToken,
     pub(crate) threads: Mutex<HashMap<ThreadId, Slot>>,
     /// Why threads that are not loaded any more could not go on.
     pub(crate) failed: Mutex<HashMap<ThreadId, String>>,
 }
 
 impl Shared {
+    pub(crate) fn new(options: Options, store: Store, source: ModelSource, toolbox: Toolbox) -> Self {
+        Self {
+            options,
+            store,
+            models: OnceCell::new(),
+            source,
+            toolbox,
+            hub: Hub::default(),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            threads: Mutex::new(HashMap::new()),
+            failed: Mutex::new(HashMap::new()),
+        }
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopping.is_cancelled()
+    }
+
+    /// The models, once they are found.
+    pub(crate) async fn models(&self) -> &FoundModels {
+        self.models
+            .get_or_init(|| async {
+                match &self.source {
+                    ModelSource::Known(models) => FoundModels { models: models.clone(), default: None },
+                    ModelSource::Search(search) => search().await,
+                }
+            })
+            .await
     }
 
     /// The model that a thread is to use.
     pub(crate) async fn resolve(&self, wanted: Option<&ModelRef>) -> Result<ResolvedModel, Error> {
-        Ok(self.models.resolve(wanted.unwrap_or(&self.options.default_model)).await?)
+        let found = self.models().await;
+        let echo = ModelRef::new("builtin", "echo");
+        let chosen = wanted.or(self.options.default_model.as_ref()).or(found.default.as_ref());
+        Ok(found.models.resolve(chosen.unwrap_or(&echo)).await?)
     }
 
     /// The loaded thread, loading it first if need be; at most one load of a thread runs at a time.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use raddle_engine::models::{Models, TimeLimits};
 use raddle_engine::tools::Toolbox;
-use raddle_engine::{Engine, ModelLimits, RetryPolicy};
+use raddle_engine::{Engine, ModelLimits, ModelSource, RetryPolicy};
 use raddle_protocol::ModelRef;
 use raddle_protocol::server::{ClientCapabilities, ClientInfo};
 use raddle_server::Server;
@@ -73,20 +73,21 @@ impl Raddle {
     /// # Errors
     /// [`OpenError`] with the code `internal` and a `reason` when the store cannot be opened: a file that is no database, a
     /// directory that cannot be written, a database of a newer version, and so on. Nothing is changed then.
+    ///
+    /// Looking for models, where none are given, goes on in the background.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let home = options.home.map_or_else(default_home, Ok)?;
-        let (models, found_default) = match options.models {
-            Some(models) => (models, None),
-            None => {
-                let lookup = |name: &str| std::env::var(name).ok();
-                let found = Models::from_environment(lookup, TimeLimits::default()).await;
-                (found.models, found.default)
-            }
+        let source = match options.models {
+            Some(models) => ModelSource::Known(models),
+            None => ModelSource::Search(Box::new(|| {
+                Box::pin(async {
+                    let lookup = |name: &str| std::env::var(name).ok();
+                    Models::from_environment(lookup, TimeLimits::default()).await
+                })
+            })),
         };
         let mut engine_options = raddle_engine::Options::new(home);
-        if let Some(model) = options.default_model.or(found_default) {
-            engine_options.default_model = model;
-        }
+        engine_options.default_model = options.default_model;
         set(&mut engine_options.retry, options.retry);
         set(&mut engine_options.model_limits, options.model_limits);
         set(&mut engine_options.heartbeat, options.heartbeat);
@@ -94,7 +95,7 @@ impl Raddle {
         set(&mut engine_options.unload_after, options.unload_after);
         let tools = options.tools.unwrap_or_else(Toolbox::builtin);
         let engine =
-            Engine::open(engine_options, models, tools).await.map_err(|error| OpenError(error.into()))?;
+            Engine::open(engine_options, source, tools).await.map_err(|error| OpenError(error.into()))?;
         Ok(Self { server: Server::new(engine) })
     }
 

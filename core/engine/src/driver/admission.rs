@@ -271,11 +271,12 @@ async fn context(
     has_history: bool,
 ) -> Result<TurnContext, Error> {
     let model = shared.resolve(model.as_ref()).await?;
-    let history = if has_history { history(shared, id).await? } else { Vec::new() };
+    let name = ModelRef::new(model.info.provider.clone(), model.info.id.clone());
+    let history = if has_history { history(shared, id, &name).await? } else { Vec::new() };
     Ok(TurnContext { model, history })
 }
 
-async fn history(shared: &Shared, id: &ThreadId) -> Result<Vec<ModelMessage>, Error> {
+async fn history(shared: &Shared, id: &ThreadId, model: &ModelRef) -> Result<Vec<ModelMessage>, Error> {
     let turns = shared.store.branch(id).await?;
-    Ok(turns.iter().flat_map(|turn| prompt::messages(&prompt::final_items(&turn.events))).collect())
+    Ok(turns.iter().flat_map(|turn| prompt::messages(&prompt::final_items(&turn.events), model)).collect())
 }

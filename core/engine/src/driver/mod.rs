@@ -167,7 +167,7 @@ impl Driver {
         let machine = Machine::new(id.clone(), shared.options.retry, loaded.usage);
         let approvals = Approvals::new(id.clone());
         Self {
-            tools: ToolRunner::new(shared.toolbox.clone(), cwd.clone()),
+            tools: ToolRunner::new(shared.toolbox.clone(), cwd.clone(), shared.options.hidden_env.clone()),
             shared,
             id,
             cwd,

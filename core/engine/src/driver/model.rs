@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use raddle_models::{ModelError, ModelEvent, ModelRequest, ModelStream};
-use raddle_protocol::{TurnError, TurnErrorKind};
+use raddle_protocol::{ModelRef, TurnError, TurnErrorKind};
 use tokio::time::Instant;
 
 use super::{Driver, MODEL_EVENTS_AT_ONCE};
@@ -78,11 +78,12 @@ pub(super) async fn next(model: &mut Option<ModelCall>) -> ModelWake {
 impl Driver {
     pub(super) fn call_model(&mut self, call: u64, attempt: u32) {
         let Some(context) = &self.context else { return };
+        let info = &context.model.info;
         let mut messages = context.history.clone();
         if let Some(running) = &self.running {
-            messages.extend(prompt::messages(&running.items));
+            let model = ModelRef::new(info.provider.clone(), info.id.clone());
+            messages.extend(prompt::messages(&running.items, &model));
         }
-        let info = &context.model.info;
         let request = ModelRequest {
             model: info.id.clone(),
             system: Some(prompt::system_prompt(&self.cwd)),

@@ -3,6 +3,7 @@
 //! Neighbours: driver, turn.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,13 +41,13 @@ pub(super) struct ToolRunner {
 }
 
 impl ToolRunner {
-    pub(super) fn new(toolbox: Toolbox, cwd: PathBuf) -> Self {
+    pub(super) fn new(toolbox: Toolbox, cwd: PathBuf, hidden_env: Arc<[OsString]>) -> Self {
         let (sender, events) = mpsc::channel(OUTPUT_PIECES_MAX);
         let table = toolbox.specs().into_iter().map(|spec| (spec.name, spec.effect)).collect();
         Self {
             toolbox,
             table: Arc::new(table),
-            context: ToolContext::new(cwd),
+            context: ToolContext { hidden_env, ..ToolContext::new(cwd) },
             tasks: JoinSet::new(),
             cancels: HashMap::new(),
             events,
