@@ -13,8 +13,8 @@ use raddle_protocol::event::EventBody;
 use raddle_protocol::fold::Change;
 use raddle_protocol::thread::ApprovalMode;
 use raddle_protocol::{
-    Event, ItemId, ItemStatus, ModelRef, Recorded, ThreadId, TokenCounts, TokenUsage, Turn, TurnError,
-    TurnErrorKind, TurnId, TurnStatus, UnixMillis,
+    Event, Item, ItemId, ItemKind, ItemStatus, ModelRef, Recorded, ThreadId, TokenCounts, TokenUsage, Turn,
+    TurnError, TurnErrorKind, TurnId, TurnStatus, UnixMillis,
 };
 use raddle_tools::Effect;
 
@@ -499,4 +499,18 @@ fn p4_a_failed_commit_gives_back_every_answer() {
     let open: BTreeSet<Token> = world.pipeline.abandon().into_iter().map(|reply| reply.token).collect();
     assert_eq!(open, world.asked);
     assert!(world.pipeline.is_empty());
+}
+
+/// A process that dies right after it answered a start has not lost what the user said.
+#[test]
+fn p1_a_start_and_its_text_are_one_commit() {
+    let mut world = World::boot(Disk::default(), ApprovalMode::Ask);
+    world.start();
+    world.pump();
+    world.finish_commit();
+    assert!(world.asked.is_empty(), "the start is answered");
+    let turn = world.disk.head.clone().expect("a turn began");
+    let read = Turn::saved(&world.disk.events_of(&turn)).expect("it has its start");
+    let says_it = |item: &Item| matches!(&item.kind, ItemKind::UserMessage { text, .. } if text == "do it");
+    assert!(read.items.iter().any(says_it), "the text is not stored: {read:?}");
 }

@@ -118,10 +118,11 @@ impl Machine {
             request_id: start.request_id,
         };
         let reply = Reply { token: start.token, outcome: Outcome::Started(turn.id) };
+        // Nothing between the two, so that one commit holds both: what is answered as started has its text (P1).
         run.append_and_reply(out, EventBody::TurnStarted(started), Some(reply));
-        out.push(Command::Status(ThreadStatus::Active { waiting_on: Vec::new() }));
         let item_id = run.fresh_id();
         run.say(out, Steer { item_id, text: start.text, client_message_id: start.client_message_id });
+        out.push(Command::Status(ThreadStatus::Active { waiting_on: Vec::new() }));
         self.run = Some(run);
         self.ask_model(out);
     }
