@@ -4,7 +4,9 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal")]
 
+mod bench;
 mod demo;
+mod schema;
 mod test;
 mod tidy;
 mod workspace;
@@ -33,6 +35,14 @@ enum Command {
     },
     /// Run every check and every test, installing what they need.
     Test,
+    /// Measure Raddle against its budgets.
+    Bench {
+        /// Handed on to the bench: `--json FILE`, `--runs N`, `--only PART`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Write docs/protocol.schema.json from the types.
+    Schema,
     /// Check the rules of this repository that no compiler checks.
     Tidy,
 }
@@ -41,6 +51,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = Workspace::find().and_then(|workspace| match arguments.command {
         Command::Demo { arguments } => demo::run(&workspace, &arguments),
+        Command::Bench { arguments } => bench::run(&workspace, &arguments),
+        Command::Schema => schema::run(&workspace),
         Command::Test => test::run(&workspace),
         Command::Tidy => tidy::run(&workspace),
     });

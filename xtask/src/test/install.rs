@@ -38,7 +38,12 @@ pub(super) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf, String> {
 pub(super) fn aimock(workspace: &Workspace) -> Result<PathBuf, String> {
     let folder = workspace.root().join("tests").join("aimock");
     node(workspace)?;
-    succeed(workspace.command("npm").current_dir(&folder).args(["ci", "--prefer-offline", "--no-fund", "--no-audit"]))?;
+    succeed(workspace.command("npm").current_dir(&folder).args([
+        "ci",
+        "--prefer-offline",
+        "--no-fund",
+        "--no-audit",
+    ]))?;
     Ok(folder)
 }
 
