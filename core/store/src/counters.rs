@@ -15,7 +15,8 @@ pub struct Counters {
     pub events: u64,
     /// Batches written.
     pub batches: u64,
-    /// Requests that wait for the writer now; at most [`WRITER_QUEUE_MAX`](crate::WRITER_QUEUE_MAX).
+    /// Requests that wait for the writer now, or for room among the
+    /// [`WRITER_QUEUE_MAX`](crate::WRITER_QUEUE_MAX) that may.
     pub queue_depth: u64,
     /// Times that the WAL was written back into the database.
     pub checkpoints: u64,

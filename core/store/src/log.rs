@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use raddle_protocol::event::{ThreadStarted, TurnEnded, TurnStarted};
 use raddle_protocol::{Event, EventBody, EventKind, ItemId, ItemKind, ThreadId, TurnId, UnixMillis};
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, params};
 
 use crate::batch::Batch;
 use crate::error::Error;
@@ -21,17 +21,9 @@ use crate::row::Trouble;
 use crate::thread;
 use crate::turn::{self, TurnRow};
 
-/// The statements on the path of every delta, prepared once rather than looked up by their text.
-struct Hot<'c> {
-    fence: Statement<'c>,
-    event: Statement<'c>,
-    piece: Statement<'c>,
-}
-
 /// The log as the writer sees it, with what it remembers of the threads that it wrote.
-pub(crate) struct Log<'c> {
-    connection: &'c Connection,
-    hot: Hot<'c>,
+pub(crate) struct Log {
+    connection: Connection,
     process: Arc<Process>,
     /// Of threads that this process owns. Everything in it can be read again from the tables, so after any
     /// failure it is thrown away rather than repaired.
@@ -74,14 +66,17 @@ struct Place {
     first_seq: Option<u64>,
 }
 
-impl<'c> Log<'c> {
-    pub(crate) fn new(connection: &'c Connection, process: Arc<Process>) -> rusqlite::Result<Self> {
-        let hot = Hot {
-            fence: connection.prepare(owner::FENCE)?,
-            event: connection.prepare(event::INSERT)?,
-            piece: connection.prepare(piece::INSERT)?,
-        };
-        Ok(Self { connection, hot, process, memory: HashMap::new() })
+impl Log {
+    pub(crate) fn new(connection: Connection, process: Arc<Process>) -> Self {
+        Self { connection, process, memory: HashMap::new() }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn into_connection(self) -> Connection {
+        self.connection
     }
 
     /// Forgets all that a failed transaction may have made wrong.
@@ -96,7 +91,7 @@ impl<'c> Log<'c> {
         at: UnixMillis,
         started: &ThreadStarted,
     ) -> Result<Lease, Trouble> {
-        if thread::key_and_head(self.connection, id)?.is_some() {
+        if thread::key_and_head(&self.connection, id)?.is_some() {
             return Err(Error::ThreadExists { id: id.clone() }.into());
         }
         let last: Option<i64> = self
@@ -123,8 +118,15 @@ impl<'c> Log<'c> {
         let key = self.connection.last_insert_rowid();
         let body = EventBody::ThreadStarted(started.clone()).encode();
         let kind = EventKind::ThreadStarted as u8;
-        self.hot.event.execute(params![row_id(key, 1), None::<i64>, kind, None::<&str>, at.0, body])?;
-        let lease = owner::begin(self.connection, &self.process, id, key)?;
+        self.connection.prepare_cached(event::INSERT)?.execute(params![
+            row_id(key, 1),
+            None::<i64>,
+            kind,
+            None::<&str>,
+            at.0,
+            body
+        ])?;
+        let lease = owner::begin(&self.connection, &self.process, id, key)?;
         let memory = Memory { epoch: lease.epoch, next_seq: 2, head: None, titled: false, pieces_from: None };
         self.memory.insert(key, memory);
         Ok(lease)
@@ -132,42 +134,41 @@ impl<'c> Log<'c> {
 
     /// Makes a thread ours.
     pub(crate) fn acquire(&mut self, id: &ThreadId) -> Result<Lease, Trouble> {
-        let found = thread::key_and_head(self.connection, id)?;
+        let found = thread::key_and_head(&self.connection, id)?;
         let (key, _) = found.ok_or_else(|| Error::ThreadNotFound { id: id.clone() })?;
-        owner::acquire(self.connection, &self.process, id, key)
+        owner::acquire(&self.connection, &self.process, id, key)
     }
 
     /// Gives a thread back.
     pub(crate) fn release(&mut self, lease: &Lease) -> Result<(), Trouble> {
         self.memory.remove(&lease.key);
-        owner::release(self.connection, lease)
+        owner::release(&self.connection, lease)
     }
 
     /// Writes a batch, all of it or nothing; returns the number of its first event. Holds: P2.
     pub(crate) fn append(&mut self, lease: &Lease, batch: &Batch) -> Result<u64, Trouble> {
         // Out of the map while it changes: whatever fails on the way leaves no half-changed memory.
         let known = self.memory.remove(&lease.key);
-        let pieces_from = owner::check(&mut self.hot.fence, &self.process, lease)?;
+        let pieces_from = owner::check(&self.connection, &self.process, lease)?;
         let mut memory = match known {
             Some(memory) if memory.epoch == lease.epoch => Memory { pieces_from, ..memory },
-            _ => Memory::load(self.connection, lease, pieces_from)?,
+            _ => Memory::load(&self.connection, lease, pieces_from)?,
         };
         let first = memory.next_seq;
         if batch.is_one_delta() {
             // Its one row is the last thing that can fail, so there is nothing to take back.
             self.write_all(lease, &mut memory, batch)?;
         } else {
-            self.in_savepoint(|log| log.write_all(lease, &mut memory, batch))?;
+            self.in_savepoint(|| self.write_all(lease, &mut memory, batch))?;
         }
         self.memory.insert(lease.key, memory);
         Ok(first)
     }
 
-    fn in_savepoint(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Trouble>) -> Result<(), Trouble> {
-        let connection = self.connection;
-        let run = |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    fn in_savepoint(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), Trouble> {
+        let run = |sql| self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
         run("SAVEPOINT batch")?;
-        let outcome = work(self);
+        let outcome = work();
         if let Err(Trouble::Refused(_)) = outcome {
             run("ROLLBACK TO batch")?;
         }
@@ -178,17 +179,11 @@ impl<'c> Log<'c> {
         outcome
     }
 
-    fn write_all(&mut self, lease: &Lease, memory: &mut Memory, batch: &Batch) -> Result<(), Trouble> {
+    fn write_all(&self, lease: &Lease, memory: &mut Memory, batch: &Batch) -> Result<(), Trouble> {
         batch.rows().try_for_each(|(event, body)| self.write(lease, memory, event, body))
     }
 
-    fn write(
-        &mut self,
-        lease: &Lease,
-        memory: &mut Memory,
-        event: &Event,
-        body: &[u8],
-    ) -> Result<(), Trouble> {
+    fn write(&self, lease: &Lease, memory: &mut Memory, event: &Event, body: &[u8]) -> Result<(), Trouble> {
         let seq = memory.next_seq;
         if seq > THREAD_EVENTS_MAX {
             return Err(Error::Full { id: lease.thread.clone() }.into());
@@ -204,20 +199,21 @@ impl<'c> Log<'c> {
             ) => {
                 let item = &delta.item_id;
                 let row = params![lease.key, seq.cast_signed(), head.key, kind, item.as_str(), at, body];
-                self.hot.piece.execute(row)?;
+                self.connection.prepare_cached(piece::INSERT)?.execute(row)?;
                 match head.items.get_mut(item) {
                     Some(remains) => remains.pieces = true,
                     None => drop(head.items.insert(item.clone(), Remains { first_seq: seq, pieces: true })),
                 }
                 if memory.pieces_from.is_none() {
                     memory.pieces_from = Some(self.connection.last_insert_rowid());
-                    piece::set_begin(self.connection, lease.key, memory.pieces_from)?;
+                    piece::set_begin(&self.connection, lease.key, memory.pieces_from)?;
                 }
             }
             _ => {
                 let turn = place.map(|place| place.turn);
                 let item = event.body.item_id().map(ItemId::as_str);
-                self.hot.event.execute(params![row_id(lease.key, seq), turn, kind, item, at, body])?;
+                let row = params![row_id(lease.key, seq), turn, kind, item, at, body];
+                self.connection.prepare_cached(event::INSERT)?.execute(row)?;
             }
         }
         memory.next_seq += 1;
@@ -239,7 +235,7 @@ impl<'c> Log<'c> {
                 return rejected("a turn's start belongs to another turn");
             }
             EventBody::TurnStarted(started) => {
-                return start_turn(self.connection, lease, memory, (event.at, started), seq).map(Some);
+                return start_turn(&self.connection, lease, memory, (event.at, started), seq).map(Some);
             }
             EventBody::TurnCompleted(ended) if event.turn_id.as_ref() != Some(&ended.turn.id) => {
                 return rejected("a turn's end belongs to another turn");
@@ -258,7 +254,7 @@ impl<'c> Log<'c> {
             }
             _ => {}
         }
-        let Some(row) = turn::by_id(self.connection, id)? else { return rejected("its turn never started") };
+        let Some(row) = turn::by_id(&self.connection, id)? else { return rejected("its turn never started") };
         if row.thread != lease.key {
             return rejected("its turn belongs to another thread");
         }
@@ -266,7 +262,7 @@ impl<'c> Log<'c> {
             return rejected("its turn has ended");
         }
         // A turn whose end was lost, and that another one followed.
-        set_last_seq(self.connection, row.key, seq)?;
+        set_last_seq(&self.connection, row.key, seq)?;
         Ok(Some(Place { turn: row.key, first_seq: Some(row.first_seq) }))
     }
 
@@ -337,7 +333,7 @@ impl<'c> Log<'c> {
         let open = |head: &Head| head.items.values().any(|remains| remains.pieces);
         if memory.pieces_from.is_some() && !memory.head.as_ref().is_some_and(open) {
             memory.pieces_from = None;
-            piece::set_begin(self.connection, lease.key, None)?;
+            piece::set_begin(&self.connection, lease.key, None)?;
         }
         self.connection
             // Kinds 4 to 8: the start, the deltas and an earlier whole. What was decided about it stays.
@@ -369,7 +365,7 @@ impl<'c> Log<'c> {
     ) -> Result<(), Trouble> {
         let Some(place) = place else { return Ok(()) };
         if memory.head_at(Some(place)).is_some() {
-            memory.settle(self.connection)?;
+            memory.settle(&self.connection)?;
         }
         self.connection
             .prepare_cached("UPDATE thread SET updated_at = ?2 WHERE key = ?1")?

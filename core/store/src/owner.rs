@@ -3,7 +3,7 @@
 //! Neighbours: error, process, row.
 
 use raddle_protocol::ThreadId;
-use rusqlite::{Connection, OptionalExtension, Statement, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::Error;
@@ -108,18 +108,16 @@ pub(crate) fn release(connection: &Connection, lease: &Lease) -> Result<(), Trou
     if changed == 1 { Ok(()) } else { Err(Error::Fenced { id: lease.thread.clone() }.into()) }
 }
 
-/// The statement of [`check`].
-pub(crate) const FENCE: &str = "SELECT process, epoch, pieces_from FROM owner WHERE thread = ?1";
-
 /// Whether a lease of ours still holds, inside the transaction that is about to use it; also tells where
 /// the thread's pieces begin. On the path of every delta, so the statement is the caller's and nothing is
 /// copied. Holds: P2.
 pub(crate) fn check(
-    fence: &mut Statement<'_>,
+    connection: &Connection,
     process: &Process,
     lease: &Lease,
 ) -> Result<Option<i64>, Trouble> {
-    let found = fence
+    let found = connection
+        .prepare_cached("SELECT process, epoch, pieces_from FROM owner WHERE thread = ?1")?
         .query_row([lease.key], |row| {
             let owner = row.get_ref(0)?.as_blob_or_null()?;
             // A lease of another store in this process is no right of ours.

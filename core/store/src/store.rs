@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::connection::{OPENING, open_writing};
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
+use crate::group::Group;
 use crate::history::{self, HistoryPage};
 use crate::home::Home;
 use crate::list::{self, ListPage, ListQuery};
@@ -23,10 +24,11 @@ use crate::options::StoreOptions;
 use crate::owner::Lease;
 use crate::process::{Keeper, Process};
 use crate::reader::Readers;
+use crate::request::{Appended, Reply, Request};
 use crate::thread::ThreadRow;
 use crate::turn::StoredTurn;
 use crate::wal::WAL_BYTES_MAX;
-use crate::writer::{Appended, Request, WRITER_QUEUE_MAX, Writer};
+use crate::writer::{self, Desk, WRITER_QUEUE_MAX};
 
 /// One open home directory. Cheap to clone; all clones are one store. Its methods are called within a tokio
 /// runtime.
@@ -41,6 +43,7 @@ pub struct Store {
 struct Inner {
     /// Gone when the last handle goes, which is how the writer learns of it.
     inbox: Option<mpsc::Sender<Request>>,
+    desk: Desk,
     threads: Mutex<Option<Threads>>,
     readers: Arc<Readers>,
     tally: Arc<Tally>,
@@ -85,20 +88,18 @@ impl Store {
         let keeper = Keeper::start(Arc::clone(&process)).map_err(|source| Error::io(&home.owners, source))?;
         let tally = Arc::new(Tally::default());
         let (inbox, requests) = mpsc::channel(WRITER_QUEUE_MAX);
-        let writer = Writer {
-            path: home.database.clone(),
-            writing,
-            process,
-            inbox: requests,
-            tally: Arc::clone(&tally),
-        };
+        let group = Group::new(home.database.clone(), writing, process, Arc::clone(&tally));
+        let desk = Desk::new(group);
         let writer = thread::Builder::new()
             .name("raddle-writer".to_owned())
-            .spawn(move || writer.run())
+            .spawn({
+                let desk = desk.clone();
+                move || writer::run(&desk, requests)
+            })
             .map_err(|source| Error::io(&home.database, source))?;
         let threads = Mutex::new(Some(Threads { writer: Some(writer), keeper: Some(keeper) }));
         let readers = Readers::new(home.database);
-        Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), threads, readers, tally }) })
+        Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), desk, threads, readers, tally }) })
     }
 
     /// Creates a thread, with [`EventBody::ThreadStarted`](raddle_protocol::EventBody::ThreadStarted) as
@@ -168,8 +169,15 @@ impl Store {
     /// the log, [`Error::Full`]; [`Error::DiskFull`] and other failures of the database. Nothing was
     /// written in each case.
     pub async fn append(&self, lease: &Lease, events: Vec<Event>) -> Result<Appended, Error> {
-        let lease = lease.clone();
         let batch = Batch::new(events);
+        if let Some((outcome, untidy)) = self.inner.desk.append_now(lease, &batch) {
+            if untidy && let Some(inbox) = &self.inner.inbox {
+                // A writer with a full queue is awake already.
+                let _ = inbox.try_send(Request::Tidy);
+            }
+            return outcome.map(|first_seq| Appended { first_seq, events: batch.events });
+        }
+        let lease = lease.clone();
         self.ask(|reply| Request::Append { lease, batch, reply }).await
     }
 
@@ -242,14 +250,12 @@ impl Store {
     /// What this store has done so far.
     pub fn counters(&self) -> Counters {
         let tally = &self.inner.tally;
-        let queue_depth =
-            self.inner.inbox.as_ref().map_or(0, |inbox| inbox.max_capacity() - inbox.capacity());
         Counters {
             commits: tally.commits.get(),
             syncs: tally.syncs.get(),
             events: tally.events.get(),
             batches: tally.batches.get(),
-            queue_depth: queue_depth as u64,
+            queue_depth: self.inner.desk.line().len() as u64,
             checkpoints: tally.checkpoints.get(),
         }
     }
@@ -268,13 +274,11 @@ impl Store {
         let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
     }
 
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
-    ) -> Result<T, Error> {
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Error> {
         let inbox = self.inner.inbox.as_ref().ok_or(Error::Closed)?;
-        let (reply, answer) = oneshot::channel();
-        inbox.send(request(reply)).await.map_err(|_| Error::Closed)?;
+        let ticket = self.inner.desk.line().join();
+        let (to, answer) = oneshot::channel();
+        inbox.send(request(Reply { to, ticket })).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }

@@ -27,27 +27,27 @@ pub const CHECKPOINT_WAIT_MAX: Duration = Duration::from_millis(50);
 pub(crate) const WAL_BYTES_MAX: u64 = WAL_PAGES_MAX as u64 * 4096;
 
 /// The WAL of the writer's connection.
-pub(crate) struct Wal<'c> {
-    connection: &'c Connection,
+pub(crate) struct Wal {
     pages: Arc<AtomicU32>,
     patience: Patience,
-    tally: &'c Tally,
+    tally: Arc<Tally>,
     /// Pages below which another attempt is too early.
     next: u32,
 }
 
-impl<'c> Wal<'c> {
-    pub(crate) fn new(
-        connection: &'c Connection,
-        pages: Arc<AtomicU32>,
-        patience: Patience,
-        tally: &'c Tally,
-    ) -> Self {
-        Self { connection, pages, patience, tally, next: 0 }
+impl Wal {
+    pub(crate) fn new(pages: Arc<AtomicU32>, patience: Patience, tally: Arc<Tally>) -> Self {
+        Self { pages, patience, tally, next: 0 }
+    }
+
+    /// Whether it may be time.
+    pub(crate) fn is_long(&self) -> bool {
+        let pages = self.pages.load(Ordering::Relaxed);
+        pages >= WAL_PAGES_IDLE && pages >= self.next
     }
 
     /// Writes the WAL back, if it is time. Called between transactions.
-    pub(crate) fn tend(&mut self, idle: bool) {
+    pub(crate) fn tend(&mut self, connection: &Connection, idle: bool) {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < WAL_PAGES_IDLE {
             // It started again from the front.
@@ -59,7 +59,7 @@ impl<'c> Wal<'c> {
             return;
         }
         self.next = pages.saturating_add(WAL_PAGES_IDLE);
-        let mut outcome = self.checkpoint(CheckpointMode::PASSIVE);
+        let mut outcome = checkpoint(connection, CheckpointMode::PASSIVE);
         if let Ok((pages, written_back)) = outcome
             && pages != written_back
             && full
@@ -67,7 +67,7 @@ impl<'c> Wal<'c> {
             // Another process wrote meanwhile, or a reader holds an old state. Now they wait, or we do, for
             // a moment.
             self.patience.set(CHECKPOINT_WAIT_MAX);
-            outcome = self.checkpoint(CheckpointMode::RESTART);
+            outcome = checkpoint(connection, CheckpointMode::RESTART);
             self.patience.set(BUSY_WAIT_MAX);
         }
         match outcome {
@@ -79,8 +79,8 @@ impl<'c> Wal<'c> {
             Err(source) => tracing::warn!(%source, "the WAL could not be written back"),
         }
     }
+}
 
-    fn checkpoint(&self, mode: CheckpointMode) -> rusqlite::Result<(i32, i32)> {
-        self.connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), mode)
-    }
+fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<(i32, i32)> {
+    connection.wal_checkpoint_v2(Some(rusqlite::MAIN_DB), mode)
 }

@@ -113,6 +113,59 @@ async fn waiting_batches_share_commits_and_only_barriers_sync() {
     assert_eq!(store.counters().syncs, after.syncs + 1, "back to none");
 }
 
+/// A caller that is alone commits by itself, and several in a row keep their order, whoever commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_a_caller_that_is_alone_commits_by_itself() {
+    let home = home();
+    let store = open(home.path());
+    let lease = create(&store, "t").await;
+    let turn = Script::first("t");
+    store.append(&lease, vec![turn.start(), turn.message_start(0)]).await.unwrap();
+    let other = open(home.path());
+    for seq in 4..104 {
+        assert_eq!(store.append(&lease, vec![turn.delta(0, "x")]).await.unwrap().first_seq, seq);
+        assert_eq!(other.thread(&id("t")).await.unwrap().last_seq, seq);
+    }
+    let before = store.counters();
+    let streams = (0..8).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let name = format!("u{number}");
+            let (lease, turn) = (create(&store, &name).await, Script::first(&name));
+            store.append(&lease, vec![turn.start(), turn.message_start(0)]).await.unwrap();
+            let mut calls = tokio::task::JoinSet::new();
+            for round in 0..100 {
+                // Polled here once, so in the line, before the next is made.
+                let (store, lease, delta) = (store.clone(), lease.clone(), turn.delta(0, "x"));
+                let mut call = Box::pin(async move { store.append(&lease, vec![delta]).await });
+                let seq = 4 + round;
+                match poll_once(&mut call).await {
+                    Some(done) => assert_eq!(done.unwrap().first_seq, seq),
+                    None => drop(calls.spawn(async move { assert_eq!(call.await.unwrap().first_seq, seq) })),
+                }
+            }
+            calls.join_all().await;
+        })
+    });
+    for stream in streams.collect::<Vec<_>>() {
+        stream.await.unwrap();
+    }
+    let after = store.counters();
+    assert_eq!(after.events - before.events, 8 * 103);
+    assert_eq!(after.queue_depth, 0);
+}
+
+/// Polls once.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut *future).poll(context) {
+            std::task::Poll::Ready(done) => Some(done),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
 #[tokio::test]
 async fn an_item_that_completes_replaces_its_pieces() {
     let home = home();

@@ -15,7 +15,8 @@ const VICTIM_HOME: &str = "RADDLE_TEST_VICTIM_HOME";
 #[test]
 fn victim() {
     let Some(home) = std::env::var_os(VICTIM_HOME) else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Its deltas are committed on its own thread, as those of a host with one busy conversation are.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     runtime.block_on(async {
         let store = open(Path::new(&home));
         let thread = store.thread(&id("t")).await.ok();

@@ -235,8 +235,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn p5_the_store_agrees_with_a_model_in_plain_maps(steps in steps(), limit in 1u32..5) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(steps, limit));
+    fn p5_the_store_agrees_with_a_model_in_plain_maps(
+        steps in steps(), limit in 1u32..5, threaded: bool,
+    ) {
+        // With threads to spare, small batches are committed by their callers, else by the writer.
+        let mut runtime = match threaded {
+            true => tokio::runtime::Builder::new_multi_thread(),
+            false => tokio::runtime::Builder::new_current_thread(),
+        };
+        runtime.worker_threads(1).build().unwrap().block_on(run(steps, limit));
     }
 }
