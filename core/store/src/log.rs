@@ -2,24 +2,25 @@
 //!
 //! The tables beside `event` are written here and nowhere else, from the events themselves.
 //!
-//! Neighbours: batch, error, event, owner, piece, process, row, thread, turn.
+//! Neighbours: batch, error, event, memory, owner, piece, process, row, thread, turn.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use raddle_protocol::event::{ThreadStarted, TurnEnded, TurnStarted};
-use raddle_protocol::{Event, EventBody, EventKind, ItemId, ItemKind, ThreadId, TurnId, UnixMillis};
+use raddle_protocol::{Event, EventBody, EventKind, ItemId, ItemKind, ThreadId, UnixMillis};
 use rusqlite::{Connection, params};
 
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::event::{self, THREAD_EVENTS_MAX, THREADS_MAX, row_id};
+use crate::memory::{Head, Memory, Place, Remains};
 use crate::owner::{self, Lease};
-use crate::piece::{self, Replaced};
+use crate::piece;
 use crate::process::Process;
 use crate::row::Trouble;
 use crate::thread;
-use crate::turn::{self, TurnRow};
+use crate::turn;
 
 /// The log as the writer sees it, with what it remembers of the threads that it wrote.
 pub(crate) struct Log {
@@ -28,42 +29,6 @@ pub(crate) struct Log {
     /// Of threads that this process owns. Everything in it can be read again from the tables, so after any
     /// failure it is thrown away rather than repaired.
     memory: HashMap<i64, Memory>,
-}
-
-/// What the writer remembers of a thread, so that a delta costs one row and no reading.
-struct Memory {
-    epoch: i64,
-    next_seq: u64,
-    head: Option<Head>,
-    titled: bool,
-    /// The first piece of the head that may count. Read with each check of the lease, since whoever sweeps
-    /// the pieces may have moved ours.
-    pieces_from: Option<i64>,
-}
-
-struct Head {
-    id: TurnId,
-    key: i64,
-    depth: u32,
-    ended: bool,
-    /// The items of the turn while it runs: as many as it has, and gone when it ends.
-    items: HashMap<ItemId, Remains>,
-}
-
-/// What there is of an item.
-struct Remains {
-    /// The first event that is still there of it: where deleting begins when it completes.
-    first_seq: u64,
-    /// Whether some of it may be in table `piece`.
-    pieces: bool,
-}
-
-/// The turn that an event belongs to.
-#[derive(Clone, Copy)]
-struct Place {
-    turn: i64,
-    /// Where the turn begins, if it is not the newest one, of which more is remembered.
-    first_seq: Option<u64>,
 }
 
 impl Log {
@@ -200,10 +165,7 @@ impl Log {
                 let item = &delta.item_id;
                 let row = params![lease.key, seq.cast_signed(), head.key, kind, item.as_str(), at, body];
                 self.connection.prepare_cached(piece::INSERT)?.execute(row)?;
-                match head.items.get_mut(item) {
-                    Some(remains) => remains.pieces = true,
-                    None => drop(head.items.insert(item.clone(), Remains { first_seq: seq, pieces: true })),
-                }
+                head.add_piece(item, seq);
                 if memory.pieces_from.is_none() {
                     memory.pieces_from = Some(self.connection.last_insert_rowid());
                     piece::set_begin(&self.connection, lease.key, memory.pieces_from)?;
@@ -326,12 +288,11 @@ impl Log {
         seq: u64,
     ) -> rusqlite::Result<()> {
         let first = match (memory.head_at(place), place) {
-            (Some(head), _) => head.items.remove(item).map(|remains| remains.first_seq),
+            (Some(head), _) => head.take(item),
             (None, place) => place.and_then(|place| place.first_seq),
         };
         let Some(first) = first else { return Ok(()) };
-        let open = |head: &Head| head.items.values().any(|remains| remains.pieces);
-        if memory.pieces_from.is_some() && !memory.head.as_ref().is_some_and(open) {
+        if memory.pieces_from.is_some() && memory.head.as_ref().is_none_or(|head| head.in_pieces == 0) {
             memory.pieces_from = None;
             piece::set_begin(&self.connection, lease.key, None)?;
         }
@@ -383,6 +344,7 @@ impl Log {
         if let Some(head) = memory.head_at(Some(place)) {
             head.ended = true;
             head.items = HashMap::new();
+            head.in_pieces = 0;
         }
         Ok(())
     }
@@ -438,6 +400,7 @@ fn start_turn(
         depth: started.depth,
         ended: false,
         items: HashMap::new(),
+        in_pieces: 0,
     });
     Ok(Place { turn: key, first_seq: None })
 }
@@ -447,69 +410,4 @@ fn set_last_seq(connection: &Connection, turn: i64, seq: u64) -> rusqlite::Resul
         .prepare_cached("UPDATE turn SET last_seq = ?2 WHERE key = ?1")?
         .execute(params![turn, seq.cast_signed()])?;
     Ok(())
-}
-
-impl Memory {
-    /// Reads again what the writer would remember.
-    fn load(connection: &Connection, lease: &Lease, pieces_from: Option<i64>) -> rusqlite::Result<Self> {
-        let (titled, head): (bool, Option<i64>) = connection
-            .prepare_cached("SELECT title IS NOT NULL, head FROM thread WHERE key = ?1")?
-            .query_row([lease.key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let head = match head {
-            Some(key) => {
-                Some(Head::load(connection, lease.key, turn::by_key(connection, key)?, pieces_from)?)
-            }
-            None => None,
-        };
-        let next_seq = event::last_seq(connection, lease.key, pieces_from)? + 1;
-        Ok(Self { epoch: lease.epoch, next_seq, head, titled, pieces_from })
-    }
-
-    /// The head, if the event that is placed at `place` belongs to it.
-    fn head_at(&mut self, place: Option<Place>) -> Option<&mut Head> {
-        self.head.as_mut().filter(|head| place.is_some_and(|place| place.turn == head.key))
-    }
-
-    /// Moves what is left of the head's pieces to where the events of a turn stay for good.
-    fn settle(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        if let (Some(head), Some(_)) = (&self.head, self.pieces_from) {
-            piece::settle(connection, &turn::by_key(connection, head.key)?)?;
-            self.pieces_from = None;
-        }
-        Ok(())
-    }
-}
-
-impl Head {
-    fn load(
-        connection: &Connection,
-        thread: i64,
-        row: TurnRow,
-        pieces_from: Option<i64>,
-    ) -> rusqlite::Result<Self> {
-        let mut items: HashMap<ItemId, Remains> = HashMap::new();
-        // In a fork the head can be a turn that another thread ran; nobody adds to it here.
-        let ended = row.ended || row.thread != thread;
-        if !ended {
-            let mut replaced = Replaced::default();
-            for stub in event::stubs(connection, &row)? {
-                if stub.replaces() {
-                    replaced.note(&stub.item, stub.seq);
-                    items.remove(&stub.item);
-                }
-                // What is decided or steered stays when the item completes, and a removal leaves nothing.
-                if matches!(stub.kind, 4..=8) {
-                    let remains = Remains { first_seq: stub.seq, pieces: false };
-                    items.entry(stub.item).or_insert(remains);
-                }
-            }
-            if let Some(from) = pieces_from {
-                for stub in piece::stubs(connection, &row, from, &replaced)? {
-                    let remains = Remains { first_seq: stub.seq, pieces: true };
-                    items.entry(stub.item).or_insert(remains).pieces = true;
-                }
-            }
-        }
-        Ok(Self { id: row.id, key: row.key, depth: row.depth, ended, items })
-    }
 }
