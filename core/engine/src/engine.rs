@@ -140,7 +140,8 @@ impl Engine {
         };
         let handle =
             driver::spawn(&self.shared, id.clone(), row.cwd.clone().into(), loaded, vec![subscriber]);
-        self.shared.threads.lock().insert(id, Arc::new(OnceCell::new_with(Some(handle))));
+        self.shared.threads.lock().insert(id, Arc::new(OnceCell::new_with(Some(handle.clone()))));
+        self.shared.stop_if_late(&handle);
         Ok(self.describe(row))
     }
 
@@ -292,21 +293,25 @@ impl Engine {
         }
     }
 
+    /// Begins what [`shut_down`](Self::shut_down) does, without waiting: for a host that drops everything. A thread whose
+    /// inbox is full ends when it is next idle for long enough.
+    pub fn abandon(&self) {
+        self.shared.begin_to_stop();
+    }
+
     /// Stops all threads: running turns are interrupted, with an end in the log. Waits for them at most
     /// [`SHUTDOWN_AFTER`], then closes the store, so that nothing can be written any more.
     ///
     /// # Errors
     /// None: what did not end in time is closed by the next load, as after a crash.
     pub async fn shut_down(&self) {
-        self.shared.stopping.cancel();
-        let slots: Vec<_> = self.shared.threads.lock().values().cloned().collect();
-        for slot in slots {
-            if let Some(handle) = slot.get() {
+        let finished = async {
+            for handle in self.shared.begin_to_stop() {
                 let _ = handle.send(Message::Shutdown).await;
             }
-        }
-        self.shared.tasks.close();
-        if tokio::time::timeout(SHUTDOWN_AFTER, self.shared.tasks.wait()).await.is_err() {
+            self.shared.tasks.wait().await;
+        };
+        if tokio::time::timeout(SHUTDOWN_AFTER, finished).await.is_err() {
             tracing::warn!("some threads did not end in time; they are closed at their next load");
         }
         self.shared.store.clone().close().await;

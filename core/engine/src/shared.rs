@@ -165,7 +165,10 @@ impl Shared {
             let slot = self.threads.lock().entry(id.clone()).or_default().clone();
             let loaded = slot.get_or_try_init(|| self.open(id)).await;
             match loaded {
-                Ok(handle) if !handle.inbox.is_closed() => return Ok(handle.clone()),
+                Ok(handle) if !handle.inbox.is_closed() => {
+                    self.stop_if_late(handle);
+                    return Ok(handle.clone());
+                }
                 Ok(_) => self.drop_slot(id, &slot),
                 Err(error) => {
                     self.drop_slot(id, &slot);
@@ -173,6 +176,22 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Stops a thread that was loaded while the engine began to stop, and so may have missed the word.
+    pub(crate) fn stop_if_late(&self, handle: &ThreadHandle) {
+        if self.is_stopping() {
+            let _ = handle.inbox.try_send(Message::Shutdown);
+        }
+    }
+
+    /// Begins to stop: nothing new is taken, and every thread is told. Threads whose inbox is full are returned.
+    pub(crate) fn begin_to_stop(&self) -> Vec<ThreadHandle> {
+        self.stopping.cancel();
+        self.tasks.close();
+        let handles: Vec<ThreadHandle> =
+            self.threads.lock().values().filter_map(|slot| slot.get().cloned()).collect();
+        handles.into_iter().filter(|handle| handle.inbox.try_send(Message::Shutdown).is_err()).collect()
     }
 
     /// The thread, if it is loaded.

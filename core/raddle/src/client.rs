@@ -104,9 +104,7 @@ impl Client {
 
     /// Sends a request and waits for its answer.
     ///
-    /// ```ignore
-    /// let started = client.request::<method::ThreadStart>(params).await?;
-    /// ```
+    /// The method is a type of [`raddle_protocol::methods::method`]; its params and result follow from it.
     ///
     /// # Errors
     /// [`ClientError::Server`] with the server's code, message and data as they came; [`ClientError::Closed`] when the

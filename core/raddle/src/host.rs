@@ -3,6 +3,7 @@
 //! Neighbours: client, error.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use raddle_engine::models::{Models, TimeLimits};
 use raddle_engine::tools::Toolbox;
@@ -61,9 +62,24 @@ impl Options {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Dropping the last clone closes its threads and connections as [`close`](Self::close) does, without waiting.
 #[derive(Clone)]
 pub struct Raddle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     server: Server,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Closing needs tasks of the runtime; a host may drop from a thread that is not one of its own.
+        let _in_runtime = self.runtime.enter();
+        self.server.abandon();
+    }
 }
 
 impl Raddle {
@@ -96,7 +112,8 @@ impl Raddle {
         let tools = options.tools.unwrap_or_else(Toolbox::builtin);
         let engine =
             Engine::open(engine_options, source, tools).await.map_err(|error| OpenError(error.into()))?;
-        Ok(Self { server: Server::new(engine) })
+        let inner = Inner { server: Server::new(engine), runtime: tokio::runtime::Handle::current() };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// A client in this process, connected and initialised. The same as [`create_in_process_client`].
@@ -110,13 +127,13 @@ impl Raddle {
 
     /// The server, for transports other than the process's own memory.
     pub fn server(&self) -> &Server {
-        &self.server
+        &self.inner.server
     }
 
     /// Closes all threads and connections: running turns end as interrupted, every accepted request is answered, and nothing
     /// can be written any more. Takes ten seconds at most.
     pub async fn close(&self) {
-        self.server.shut_down().await;
+        self.inner.server.shut_down().await;
     }
 }
 
@@ -129,7 +146,7 @@ pub async fn create_in_process_client(
     client_info: ClientInfo,
     capabilities: ClientCapabilities,
 ) -> Result<Client, ClientError> {
-    Client::connect(&raddle.server, client_info, capabilities).await
+    Client::connect(raddle.server(), client_info, capabilities).await
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

@@ -117,11 +117,12 @@ impl Connection {
             sink(Err(RpcError::new(ErrorCode::ShuttingDown, "the client is gone")));
         }
         let (engine, id) = (self.server.engine.clone(), self.id);
-        self.server.requests.spawn(async move {
+        let detach = async move {
             for thread_id in subscriptions {
                 engine.detach(&thread_id, id).await;
             }
-        });
+        };
+        self.server.requests.spawn_on(detach, &self.server.runtime);
     }
 
     /// Waits until every request that was accepted so far has its answer in the outbox.

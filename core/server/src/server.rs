@@ -27,6 +27,8 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) requests: TaskTracker,
+    /// A connection may be dropped on a thread that is not the runtime's; what follows still runs on it.
+    pub(crate) runtime: tokio::runtime::Handle,
     /// Set when new requests are refused.
     pub(crate) stopping: CancellationToken,
     /// Set when requests that still run are given up.
@@ -39,7 +41,7 @@ pub(crate) struct Shared {
 }
 
 impl Server {
-    /// A server without connections.
+    /// A server without connections. Must be called within a tokio runtime, as must all that follows.
     pub fn new(engine: Engine) -> Self {
         Self::with_outbox_bound(engine, OUTBOX_BYTES_MAX)
     }
@@ -51,6 +53,7 @@ impl Server {
             shared: Arc::new(Shared {
                 engine,
                 requests: TaskTracker::new(),
+                runtime: tokio::runtime::Handle::current(),
                 stopping: CancellationToken::new(),
                 stopped: CancellationToken::new(),
                 opened_at: Instant::now(),
@@ -109,6 +112,21 @@ impl Server {
         }
     }
 
+    /// Begins to stop, without waiting: for a host that drops everything. Running turns end as interrupted.
+    pub fn abandon(&self) {
+        self.shared.stopping.cancel();
+        self.shared.engine.abandon();
+        self.shared.requests.close();
+        self.close_connections();
+    }
+
+    fn close_connections(&self) {
+        let connections = std::mem::take(&mut *self.shared.connections.lock());
+        for connection in connections.iter().filter_map(std::sync::Weak::upgrade) {
+            connection.close();
+        }
+    }
+
     /// Stops: new requests get `shuttingDown`, running turns end as interrupted, every accepted request is answered
     /// (P4), and every connection closes once what waits has been read.
     pub async fn shut_down(&self) {
@@ -119,9 +137,6 @@ impl Server {
             self.shared.stopped.cancel();
             self.shared.requests.wait().await;
         }
-        let connections = std::mem::take(&mut *self.shared.connections.lock());
-        for connection in connections.iter().filter_map(std::sync::Weak::upgrade) {
-            connection.close();
-        }
+        self.close_connections();
     }
 }

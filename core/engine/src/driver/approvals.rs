@@ -11,6 +11,7 @@ use raddle_protocol::approval::{Decision, RequestApprovalParams, RequestApproval
 use raddle_protocol::methods::{ServerAnswer, ServerRequest};
 use raddle_protocol::{ItemId, ThreadId};
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -81,6 +82,7 @@ impl Driver {
         let answers = Answers {
             inbox: self.own_inbox.clone(),
             tasks: self.shared.tasks.clone(),
+            runtime: Handle::current(),
             connection: subscriber.id(),
             item_id: item_id.clone(),
         };
@@ -150,6 +152,7 @@ impl Driver {
 struct Answers {
     inbox: mpsc::WeakSender<Message>,
     tasks: TaskTracker,
+    runtime: Handle,
     connection: ConnectionId,
     item_id: ItemId,
 }
@@ -158,10 +161,12 @@ impl Answers {
     fn pass_on(self, id: tokio::sync::oneshot::Receiver<AskId>, answer: Option<RequestApprovalResult>) {
         let Some(inbox) = self.inbox.upgrade() else { return };
         let (item_id, connection) = (self.item_id, self.connection);
-        // Called from the connection's side, which must not wait: a short task carries the answer over.
-        self.tasks.spawn(async move {
+        // Called from the connection's side, which must not wait and may be on any thread: a short task carries the
+        // answer over.
+        let carry = async move {
             let Ok(ask) = id.await else { return };
             let _ = inbox.send(Message::Decided { item_id, ask, connection, answer }).await;
-        });
+        };
+        self.tasks.spawn_on(carry, &self.runtime);
     }
 }

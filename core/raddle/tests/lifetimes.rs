@@ -1,0 +1,81 @@
+//! What dropping does: a client its connection, the last handle of an engine its threads, on any thread.
+
+use std::time::Duration;
+
+use raddle::engine::models::{Models, ModelsConfig};
+use raddle::protocol::methods::{ServerNotification, method};
+use raddle::protocol::model::ModelListParams;
+use raddle::protocol::thread::{ThreadReadParams, ThreadStartParams};
+use raddle::protocol::turn::TurnStartParams;
+use raddle::protocol::{ModelRef, TurnStatus};
+use raddle::{ClientError, Options, Raddle};
+
+fn options(home: &std::path::Path) -> Options {
+    Options {
+        models: Some(Models::new(ModelsConfig::default())),
+        default_model: Some(ModelRef::new("builtin", "script")),
+        ..Options::in_home(home)
+    }
+}
+
+/// Everything is dropped outside of the runtime, in mid-turn, with an approval open.
+#[test]
+fn p9_dropping_outside_of_the_runtime_closes_threads_and_harms_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (raddle, client, thread_id) = runtime.block_on(async {
+        let raddle = Raddle::open(options(home.path())).await.unwrap();
+        let client = raddle.client("test", "1").await.unwrap();
+        client.on_request(|_| std::future::pending());
+        let mut notifications = client.notifications();
+        let cwd = home.path().display().to_string();
+        let params = ThreadStartParams { cwd, ..Default::default() };
+        let thread = client.request::<method::ThreadStart>(params).await.unwrap().thread;
+        let text = r#"script: text Before. ;; call bash {"command":"echo never"}"#;
+        client.request::<method::TurnStart>(TurnStartParams::new(thread.id.clone(), text)).await.unwrap();
+        let asked = async {
+            while let Some(notification) = notifications.next().await {
+                if let ServerNotification::ItemStarted(started) = notification
+                    && started.item.kind.type_name() == "toolCall"
+                {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap();
+        (raddle, client, thread.id)
+    });
+    drop(client);
+    drop(raddle);
+    // The threads close on the runtime's own time; the store is free once they have.
+    runtime.block_on(async {
+        let raddle = Raddle::open(options(home.path())).await.unwrap();
+        let client = raddle.client("test", "1").await.unwrap();
+        let resume = || client.request::<method::ThreadResume>(ThreadReadParams::newest(thread_id.clone()));
+        let resumed = loop {
+            match resume().await {
+                Ok(resumed) => break resumed,
+                // The old engine has not let go yet.
+                Err(ClientError::Server(error)) if error.code.as_str() == "threadLockedElsewhere" => {
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(resumed.turns.len(), 1);
+        assert_eq!(resumed.turns[0].summary.status, TurnStatus::Interrupted);
+        raddle.close().await;
+    });
+}
+
+#[tokio::test]
+async fn p4_requests_on_a_closed_connection_are_answered() {
+    let home = tempfile::tempdir().unwrap();
+    let raddle = Raddle::open(options(home.path())).await.unwrap();
+    let client = raddle.client("test", "1").await.unwrap();
+    raddle.close().await;
+    let refused = client.request::<method::ModelList>(ModelListParams {}).await;
+    assert_eq!(refused, Err(ClientError::Closed));
+    client.shutdown().await;
+    assert!(client.is_closed());
+}
