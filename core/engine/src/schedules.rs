@@ -226,7 +226,7 @@ impl World {
     fn finish_commit(&mut self) {
         let Some(events) = self.in_flight.take() else { return };
         self.disk.commit(&events);
-        for Append { event, reply } in self.pipeline.committed() {
+        for Append { event, reply } in self.pipeline.committed(events) {
             if let Some(reply) = reply {
                 self.answer(&reply);
             }

@@ -169,7 +169,12 @@ impl Shared {
                     self.stop_if_late(handle);
                     return Ok(handle.clone());
                 }
-                Ok(_) => self.drop_slot(id, &slot),
+                Ok(handle) => {
+                    // It is being unloaded. A load beside that would get the same ownership, and lose it when the
+                    // unload gives it back.
+                    handle.gone.cancelled().await;
+                    self.drop_slot(id, &slot);
+                }
                 Err(error) => {
                     self.drop_slot(id, &slot);
                     return Err(error);

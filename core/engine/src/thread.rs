@@ -12,6 +12,7 @@ use raddle_protocol::turn::{
 };
 use raddle_protocol::{ItemId, TokenUsage, Turn, TurnId};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::subscriber::{Answer, AskId, ConnectionId, Subscriber};
@@ -87,6 +88,8 @@ pub(crate) struct Glance {
 pub(crate) struct ThreadHandle {
     pub(crate) inbox: mpsc::Sender<Message>,
     pub(crate) glance: Arc<Mutex<Glance>>,
+    /// Cancelled when its task has ended and the thread's ownership is given back.
+    pub(crate) gone: CancellationToken,
 }
 
 impl ThreadHandle {

@@ -11,19 +11,19 @@ use raddle_protocol::fold::Change;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::turn::TurnNotification;
 use raddle_protocol::{Event, Turn};
-use raddle_store::{Lease, Store};
+use raddle_store::{Appended, Lease, Store};
 
 use super::{Driver, Running};
 
-pub(super) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), raddle_store::Error>> + Send>>;
+pub(super) type CommitFuture = Pin<Box<dyn Future<Output = Result<Appended, raddle_store::Error>> + Send>>;
 
 pub(super) fn begin(store: &Store, lease: &Lease, events: Vec<Event>) -> CommitFuture {
     let (store, lease) = (store.clone(), lease.clone());
-    Box::pin(async move { store.append(&lease, events).await.map(|_| ()) })
+    Box::pin(async move { store.append(&lease, events).await })
 }
 
 /// Waits for the commit under way; for ever when there is none.
-pub(super) async fn done(commit: &mut Option<CommitFuture>) -> Result<(), raddle_store::Error> {
+pub(super) async fn done(commit: &mut Option<CommitFuture>) -> Result<Appended, raddle_store::Error> {
     match commit {
         Some(future) => {
             let result = future.await;
@@ -35,11 +35,12 @@ pub(super) async fn done(commit: &mut Option<CommitFuture>) -> Result<(), raddle
 }
 
 impl Driver {
-    pub(super) fn committed(&mut self, result: Result<(), raddle_store::Error>) {
-        if let Err(error) = result {
-            return self.break_down(&error);
-        }
-        for append in self.pipeline.committed() {
+    pub(super) fn committed(&mut self, result: Result<Appended, raddle_store::Error>) {
+        let events = match result {
+            Ok(appended) => appended.events,
+            Err(error) => return self.break_down(&error),
+        };
+        for append in self.pipeline.committed(events) {
             self.remember(&append.event);
             if let Some(reply) = append.reply {
                 self.answer(reply);

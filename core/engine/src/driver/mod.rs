@@ -28,6 +28,7 @@ use raddle_protocol::{Recorded, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::Lease;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::error::Error;
@@ -152,7 +153,7 @@ pub(crate) struct Driver {
 /// What the loop was woken by.
 enum Wake {
     Message(Option<Message>),
-    Committed(Result<(), raddle_store::Error>),
+    Committed(Result<raddle_store::Appended, raddle_store::Error>),
     Model(model::ModelWake),
     Tool(tools::ToolEvent),
     Timer(u64),
@@ -420,13 +421,16 @@ pub(crate) fn spawn(
     let place = Place { id, cwd, glance: glance.clone(), inbox, own_inbox };
     let driver = Driver::new(shared.clone(), place, loaded, subscribers);
     let fallback = Fallback { shared: shared.clone(), id: driver.id.clone(), glance: glance.clone() };
+    let gone = CancellationToken::new();
+    let ends = gone.clone().drop_guard();
     shared.tasks.spawn(async move {
         let ended = AssertUnwindSafe(driver.run()).catch_unwind().await;
         if ended.is_err() {
             fallback.thread_panicked();
         }
+        drop(ends);
     });
-    ThreadHandle { inbox: sender, glance }
+    ThreadHandle { inbox: sender, glance, gone }
 }
 
 /// What is left to do when a thread's task panics: a bug, but one that costs that thread alone.

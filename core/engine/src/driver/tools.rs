@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use raddle_models::ToolDef;
@@ -22,6 +23,9 @@ use crate::turn::{Input, ToolOutcome, ToolTable};
 
 /// Pieces of output that may wait between a tool and its thread; at more, the tool's output waits.
 const OUTPUT_PIECES_MAX: usize = 64;
+
+/// How long the end of a thread waits for tools that were told to stop.
+const GONE_AFTER: Duration = Duration::from_secs(1);
 
 /// Something that a running tool did.
 pub(super) enum ToolEvent {
@@ -117,10 +121,16 @@ impl ToolRunner {
         (self.sender, self.events) = (sender, events);
     }
 
-    /// Stops everything, waits for it to be gone, and ends the processes that calls left behind.
+    /// Stops everything, waits a little for it to be gone, and ends the processes that calls left behind. Whatever
+    /// runs by now was told to stop before; a tool that does not is dropped, so that it keeps neither the thread from
+    /// unloading nor the process from closing (P9).
     pub(super) async fn join(&mut self) {
         self.abandon_all();
-        while self.tasks.join_next().await.is_some() {}
+        let all_gone = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GONE_AFTER, all_gone).await.is_err() {
+            tracing::warn!(tools = self.tasks.len(), "tools that did not stop are dropped");
+            self.tasks.abort_all();
+        }
         self.processes().kill_all().await;
     }
 

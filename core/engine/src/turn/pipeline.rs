@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use raddle_protocol::event::{Delta, EventBody};
 use raddle_protocol::{Event, ItemId};
 
-use super::command::{Append, Command};
+use super::command::{Append, Command, Reply};
 
 /// Bytes of text in one merged delta; at more, the next delta stands for itself.
 pub(super) const DELTA_BYTES_MAX: usize = 64 * 1024;
@@ -34,7 +34,8 @@ pub enum Step {
 pub struct Pipeline {
     waiting: VecDeque<Command>,
     waiting_bytes: usize,
-    in_flight: Option<Vec<Append>>,
+    /// The answers that the commit under way will give, one a place among its events.
+    in_flight: Option<Vec<Option<Reply>>>,
     never_ran: Vec<ItemId>,
 }
 
@@ -94,31 +95,23 @@ impl Pipeline {
         if !matches!(self.waiting.front(), Some(Command::Append(_))) {
             return self.waiting.pop_front().map_or(Step::Wait, |command| Step::Act(Box::new(command)));
         }
-        let mut batch = Vec::new();
+        let (mut events, mut replies) = (Vec::new(), Vec::new());
         while let Some(Command::Append(_)) = self.waiting.front() {
             if let Some(Command::Append(append)) = self.waiting.pop_front() {
-                batch.push(append);
+                self.waiting_bytes -= text_bytes(&append.event);
+                events.push(append.event);
+                replies.push(append.reply);
             }
         }
-        self.waiting_bytes = 0;
-        for command in &self.waiting {
-            if let Command::Append(append) = command {
-                self.waiting_bytes += text_bytes(&append.event);
-            }
-        }
-        let events = batch.iter().map(|append| append.event.clone()).collect();
-        self.in_flight = Some(batch);
+        self.in_flight = Some(replies);
         Step::Commit(events)
     }
 
-    /// The commit is done: what it held, to be answered and fanned out.
-    pub fn committed(&mut self) -> Vec<Append> {
-        self.in_flight.take().unwrap_or_default()
-    }
-
-    /// Whether a commit is under way.
-    pub fn is_committing(&self) -> bool {
-        self.in_flight.is_some()
+    /// The commit is done. Given back the events that it held, says what is to be answered and fanned out.
+    pub fn committed(&mut self, events: Vec<Event>) -> impl Iterator<Item = Append> + use<> {
+        let replies = self.in_flight.take().unwrap_or_default();
+        debug_assert_eq!(events.len(), replies.len());
+        events.into_iter().zip(replies).map(|(event, reply)| Append { event, reply })
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -133,12 +126,12 @@ impl Pipeline {
 
     /// Forgets everything; the commit under way has failed, or the thread is lost. Returns the answers that were
     /// still to be given.
-    pub fn abandon(&mut self) -> Vec<super::Reply> {
+    pub fn abandon(&mut self) -> Vec<Reply> {
         let in_flight = self.in_flight.take().unwrap_or_default();
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting_bytes = 0;
         self.never_ran.clear();
-        let replies = in_flight.into_iter().filter_map(|append| append.reply);
+        let replies = in_flight.into_iter().flatten();
         replies
             .chain(waiting.into_iter().filter_map(|command| match command {
                 Command::Append(append) => append.reply,
