@@ -1,1 +1,25 @@
-//! Tests.
+//! Crash tests: a host in a process of its own, real signals, real disks.
+//!
+//! The host is `victim.rs`; [`host`] drives it, [`witness`] holds what it showed against what is stored.
+
+#![cfg(unix)]
+#![expect(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, and what is printed is the seed"
+)]
+
+mod calls;
+mod dice;
+#[cfg(target_os = "linux")]
+mod disks;
+mod host;
+mod kills;
+#[cfg(target_os = "linux")]
+mod mounts;
+mod ownership;
+mod plan;
+mod reopened;
+mod threads;
+mod witness;

@@ -1,0 +1,239 @@
+//! What a victim's lines prove, and whether the log agrees.
+//!
+//! Neighbours: host.
+
+use std::collections::{BTreeMap, HashMap};
+
+use raddle::protocol::fold::Change;
+use raddle::protocol::methods::{Method, ServerNotification, method};
+use raddle::protocol::thread::{Thread, ThreadSettings};
+use raddle::protocol::turn::TurnStartResult;
+use raddle::protocol::{Item, ItemId, ItemKind, ItemStatus, ThreadId, Turn, TurnId, TurnStatus};
+use serde_json::Value;
+
+use crate::host::Seen;
+
+/// A request that was sent, as far as its answer proves something.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    StartThread,
+    StartTurn {
+        text: String,
+    },
+    Steer {
+        text: String,
+    },
+    Settings {
+        thread_id: ThreadId,
+        settings: ThreadSettings,
+    },
+    /// Its answer proves nothing that lasts.
+    Other,
+}
+
+/// What one life of a victim has shown of the threads of its home.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    threads: BTreeMap<ThreadId, Shown>,
+}
+
+/// What was shown of one thread.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The start of the thread was answered.
+    started: bool,
+    /// The fold of what was told, oldest turn first. A turn that began in an earlier life is not among them.
+    turns: Vec<Turn>,
+    /// Starts that were answered, with their texts.
+    accepted: Vec<(TurnId, String)>,
+    /// Steers that were answered, with their texts.
+    steered: Vec<(TurnId, String)>,
+    /// The settings that the last answer said are durable.
+    settings: Option<ThreadSettings>,
+    /// Settings that were asked for, and not answered.
+    settings_asked: Vec<ThreadSettings>,
+}
+
+impl Witness {
+    /// Reads the lines of one life, with what was asked under which id.
+    pub(crate) fn of(seen: &[Seen], asked: &HashMap<i64, Asked>) -> Self {
+        let mut witness = Self::default();
+        for line in seen {
+            match line {
+                Seen::Told(notification) => witness.told(notification),
+                Seen::Answer { id, result: Ok(result) } => {
+                    witness.answered(asked.get(id).unwrap_or(&Asked::Other), result.clone());
+                }
+                Seen::Answer { result: Err(_), .. } | Seen::Asked { .. } => {}
+            }
+        }
+        let answered =
+            |id: &i64| seen.iter().any(|line| matches!(line, Seen::Answer { id: known, .. } if known == id));
+        for (id, request) in asked {
+            if let Asked::Settings { thread_id, settings } = request
+                && !answered(id)
+            {
+                witness.thread(thread_id).settings_asked.push(settings.clone());
+            }
+        }
+        witness
+    }
+
+    fn thread(&mut self, id: &ThreadId) -> &mut Shown {
+        self.threads.entry(id.clone()).or_default()
+    }
+
+    fn told(&mut self, notification: &ServerNotification) {
+        match notification {
+            ServerNotification::TurnStarted(n) => {
+                self.thread(&n.thread_id).turns.push(Turn::new(n.turn.clone()));
+            }
+            other => {
+                let Some((thread_id, turn_id, change)) = Change::of_notification(other) else { return };
+                let turns = &mut self.thread(thread_id).turns;
+                let turn = turns.iter_mut().find(|turn| &turn.summary.id == turn_id);
+                let turn = turn.unwrap_or_else(|| panic!("turn {turn_id} never began: {other:?}"));
+                turn.apply(change).expect("what is told fits what was told before");
+            }
+        }
+    }
+
+    fn answered(&mut self, request: &Asked, result: Value) {
+        match request {
+            Asked::StartThread => {
+                let thread: Thread = read::<method::ThreadStart>(result).thread;
+                self.thread(&thread.id).started = true;
+            }
+            Asked::StartTurn { text } => {
+                let TurnStartResult { thread_id, turn_id, .. } = read::<method::TurnStart>(result);
+                if let Some(turn_id) = turn_id {
+                    self.thread(&thread_id).accepted.push((turn_id, text.clone()));
+                }
+            }
+            Asked::Steer { text } => {
+                let turn_id = read::<method::TurnSteer>(result).turn_id;
+                let thread = self
+                    .threads
+                    .values_mut()
+                    .find(|shown| shown.accepted.iter().any(|(id, _)| *id == turn_id));
+                let thread = thread.expect("a steer comes after its turn");
+                thread.steered.push((turn_id, text.clone()));
+            }
+            Asked::Settings { thread_id, .. } => {
+                let settings = read::<method::ThreadSettingsUpdate>(result).settings;
+                self.thread(thread_id).settings = Some(settings);
+            }
+            Asked::Other => {}
+        }
+    }
+
+    /// The threads that the victim is known to have.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = &ThreadId> {
+        self.threads.iter().filter(|(_, shown)| shown.started).map(|(id, _)| id)
+    }
+
+    /// Whether a turn was under way in a thread when the lines end.
+    pub(crate) fn running(&self) -> Option<&Turn> {
+        let last = self.threads.values().filter_map(|shown| shown.turns.last());
+        last.into_iter().find(|turn| turn.summary.status == TurnStatus::InProgress)
+    }
+
+    /// Compares with what is stored of a thread; gives the items that are not stored although they were shown.
+    ///
+    /// # Errors
+    /// Says what was shown and is stored in another way, or not at all. Holds: P1.
+    pub(crate) fn compare(&self, thread: &Thread, stored: &[Turn]) -> Result<Vec<(TurnId, ItemId)>, String> {
+        let Some(shown) = self.threads.get(&thread.id) else { return Ok(Vec::new()) };
+        if let Some(settings) = &shown.settings
+            && &thread.settings != settings
+            && !shown.settings_asked.contains(&thread.settings)
+        {
+            return Err(format!("settings {settings:?} were answered, {:?} are stored", thread.settings));
+        }
+        let find = |id: &TurnId| {
+            stored
+                .iter()
+                .find(|turn| &turn.summary.id == id)
+                .ok_or_else(|| format!("turn {id} is not stored"))
+        };
+        let mut missing = Vec::new();
+        for turn in &shown.turns {
+            let kept = find(&turn.summary.id)?;
+            if turn.summary.status != TurnStatus::InProgress {
+                let turn = as_stored(turn);
+                if &turn != kept {
+                    return Err(format!(
+                        "the whole turn was shown as\n{turn:#?}\nand is stored as\n{kept:#?}"
+                    ));
+                }
+                continue;
+            }
+            for item in &turn.items {
+                match kept.items.iter().find(|known| known.id == item.id) {
+                    Some(known) => compare_item(item, known)?,
+                    None => missing.push((turn.summary.id.clone(), item.id.clone())),
+                }
+            }
+        }
+        for (turn_id, text) in &shown.accepted {
+            let kept = find(turn_id)?;
+            if user_texts(kept).next() != Some(text) {
+                return Err(format!(
+                    "the start of turn {turn_id} was answered; its text {text:?} is not in {kept:#?}"
+                ));
+            }
+        }
+        for (turn_id, text) in &shown.steered {
+            let kept = find(turn_id)?;
+            // A turn that was stopped, or that failed, lets go of steers that the model has not seen.
+            let ended_by_itself = kept.summary.completed_at.is_some();
+            let let_go = ended_by_itself && kept.summary.status != TurnStatus::Completed;
+            if !let_go && !user_texts(kept).any(|known| known == text) {
+                return Err(format!("the steer {text:?} was answered; it is not in {kept:#?}"));
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// What was shown of an item must be the beginning of what is stored of it, or all of it.
+fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
+    let shown = &shown.without_client_token().unwrap_or_else(|| shown.clone());
+    let differ = || Err(format!("an item was shown as\n{shown:#?}\nand is stored as\n{stored:#?}"));
+    if shown.status != ItemStatus::InProgress {
+        return if shown == stored { Ok(()) } else { differ() };
+    }
+    let begins = match (&shown.kind, &stored.kind) {
+        (ItemKind::UserMessage { text: a, .. }, ItemKind::UserMessage { text: b, .. })
+        | (ItemKind::AgentMessage { text: a }, ItemKind::AgentMessage { text: b })
+        | (ItemKind::Reasoning { text: a }, ItemKind::Reasoning { text: b }) => b.starts_with(a),
+        (
+            ItemKind::ToolCall { tool_name: name, input, output: shown, .. },
+            ItemKind::ToolCall { tool_name, input: stored_input, output: stored, .. },
+        ) => {
+            let begins =
+                stored.as_deref().unwrap_or_default().starts_with(shown.as_deref().unwrap_or_default());
+            name == tool_name && input == stored_input && begins
+        }
+        _ => false,
+    };
+    let same_place = shown.index == stored.index && shown.started_at == stored.started_at;
+    if begins && same_place { Ok(()) } else { differ() }
+}
+
+/// A turn without what is only echoed while it is live.
+fn as_stored(turn: &Turn) -> Turn {
+    let items = turn.items.iter().map(|item| item.without_client_token().unwrap_or_else(|| item.clone()));
+    Turn { summary: turn.summary.clone(), items: items.collect() }
+}
+
+pub(crate) fn user_texts(turn: &Turn) -> impl Iterator<Item = &String> {
+    turn.items.iter().filter_map(|item| match &item.kind {
+        ItemKind::UserMessage { text, .. } => Some(text),
+        _ => None,
+    })
+}
+
+fn read<M: Method>(result: Value) -> M::Result {
+    serde_json::from_value(result).expect("the result of a method")
+}
