@@ -18,6 +18,10 @@ use crate::transport::{Incoming, MessageSink, MessageSource};
 /// How long [`Server::shut_down`] gives answers that are still open after the engine has stopped.
 const ANSWERS_AFTER: Duration = Duration::from_millis(500);
 
+/// The last number given to a connection: one count for the process, since several servers may share an engine, and
+/// threads tell their subscribers apart by it.
+static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);
+
 /// Connections and the engine behind them. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Server {
@@ -36,7 +40,6 @@ pub(crate) struct Shared {
     pub(crate) opened_at: Instant,
     pub(crate) dropped_connections: AtomicU64,
     pub(crate) outbox_bytes_max: usize,
-    last_connection: AtomicU64,
     connections: Mutex<Vec<std::sync::Weak<Connection>>>,
 }
 
@@ -59,7 +62,6 @@ impl Server {
                 opened_at: Instant::now(),
                 dropped_connections: AtomicU64::new(0),
                 outbox_bytes_max: bytes_max,
-                last_connection: AtomicU64::new(0),
                 connections: Mutex::new(Vec::new()),
             }),
         }
@@ -73,7 +75,7 @@ impl Server {
     /// Opens a connection. In process its two ends are [`Connection::receive`] and [`Connection::next`]: typed messages,
     /// nothing serialised. Over a transport of bytes use [`serve`](Self::serve).
     pub fn connect(&self) -> Arc<Connection> {
-        let id = ConnectionId(self.shared.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
+        let id = ConnectionId(LAST_CONNECTION.fetch_add(1, Ordering::Relaxed) + 1);
         let connection = Connection::new(id, self.shared.clone());
         let mut connections = self.shared.connections.lock();
         connections.retain(|known| known.strong_count() > 0);
