@@ -4,6 +4,11 @@
 
 mod approvals;
 mod control;
+mod face;
 mod failures;
+mod history;
+mod input;
+mod shutdown;
 mod tools;
+mod transport;
 mod turns;

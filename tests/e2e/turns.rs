@@ -32,9 +32,9 @@ async fn a_plain_turn_as_documented() {
         [
             "thread/started",
             "turn/started",
-            "thread/status/changed",
             "item/started",
             "item/completed",
+            "thread/status/changed",
             "item/started",
             "item/agentMessage/delta",
             "item/completed",

@@ -156,13 +156,15 @@ impl Client {
         };
         {
             let mut log = self.inner.log.lock();
+            let ended = log.ended;
             let sent = log.sent.entry(id.clone()).or_insert(Sent {
                 method: request.method(),
                 newest_page,
                 wanted: 0,
                 answers: Vec::new(),
             });
-            sent.wanted += 1;
+            // What is said to a connection that has ended is not accepted, and gets no answer.
+            sent.wanted += usize::from(!ended);
         }
         self.inner.connection.receive(ClientMessage::Request { id, request }).await;
     }
@@ -463,10 +465,11 @@ impl Client {
         &self.inner.name
     }
 
-    /// All that was seen, a line each.
+    /// The last hundred messages, a line each.
     pub fn transcript(&self) -> String {
         let log = self.inner.log.lock();
-        let lines = log.messages.iter().map(|message| {
+        let left_out = log.messages.len().saturating_sub(100);
+        let lines = log.messages.iter().skip(left_out).map(|message| {
             let line = format!("{message:?}");
             line.chars().take(600).collect::<String>()
         });
