@@ -352,7 +352,7 @@ async fn verify<W: Write>(narrator: &mut Narrator<W>, home: &Path) -> Result<(),
                 TurnStatus::InProgress | TurnStatus::Failed => "wrong",
             };
             let remark = format!(
-                "The turn of thread {} that was cut reads {reads}, with all {} characters that were printed of it.",
+                "\nThe turn of thread {} that was cut reads {reads}, with all {} characters that were printed of it.",
                 compared.lane, cut.chars_shown
             );
             narrator.screen.paragraph(Style::Plain, &remark)?;
@@ -399,6 +399,5 @@ fn table<W: Write>(screen: &mut Screen<W>, all: &[Compared]) -> Result<(), Failu
         );
         screen.line(style, &text)?;
     }
-    screen.line(Style::Plain, "")?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The command line: what it tells, and what it refuses. What the demo shows is tested in `tests/demo`.
 
+#![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
+
 use std::process::{Command, Output};
 
 fn raddle(arguments: &[&str]) -> Output {

@@ -92,7 +92,7 @@ impl<W: Write> Narrator<W> {
         let Some(lane) = self.ledger.lane(&ask.thread_id) else { return Ok(()) };
         let (style, said) = match decision {
             Decision::Accept => (Style::Good, "accept, this once"),
-            _ => (Style::Bad, "decline: the demo allows its own `echo` and nothing else"),
+            _ => (Style::Bad, "decline, it allows its own command alone"),
         };
         let question = format!("approval: may {} run this? The demo answers: {said}", ask.tool_name);
         Ok(self.screen.note(lane, style, "  ? ", &question)?)
