@@ -157,11 +157,18 @@ impl Engine {
         limit: Option<u32>,
     ) -> Result<History, Error> {
         let limit = page_limit(limit, HISTORY_PAGE_TURNS_MAX, HISTORY_PAGE_TURNS_MAX)?;
-        let page = self.shared.store.page(id, cursor, limit).await?;
+        let (page, living) = loop {
+            // Asked before the page is read: then a turn that begins or ends meanwhile is not taken for a dead one.
+            let living = self.is_living(id);
+            let page = self.shared.store.page(id, cursor, limit).await?;
+            let is_open = page.turns.last().is_some_and(|turn| !turn.ended);
+            if living || !is_open || !self.is_living(id) {
+                break (page, living);
+            }
+        };
         let row = self.shared.store.thread(id).await?;
-        let running = self.shared.loaded(id).and_then(|handle| handle.glance.lock().running.clone());
         let ended = page.turns.last().and_then(ended_head);
-        let turns = page.turns.iter().filter_map(|turn| fold(turn, running.as_ref())).collect();
+        let turns = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
         Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
     }
 
@@ -317,6 +324,14 @@ impl Engine {
         self.shared.store.clone().close().await;
     }
 
+    /// Whether a turn without an end runs here. Loading closes what a crash left open, so in a loaded thread it does,
+    /// unless its log cannot be written any more.
+    fn is_living(&self, id: &ThreadId) -> bool {
+        self.shared
+            .loaded(id)
+            .is_some_and(|handle| !matches!(handle.glance.lock().status, ThreadStatus::SystemError { .. }))
+    }
+
     /// A row with what this process knows of the thread.
     fn describe(&self, row: ThreadRow) -> Thread {
         let loaded = self.shared.loaded(&row.id);
@@ -353,9 +368,9 @@ fn ended_head(newest: &StoredTurn) -> Option<TurnId> {
     }
 }
 
-/// A saved turn as a reader sees it; the one that runs here stays `inProgress`.
-fn fold(turn: &StoredTurn, running: Option<&TurnId>) -> Option<Turn> {
-    if running == Some(&turn.id) { Turn::live(&turn.events) } else { Turn::saved(&turn.events) }
+/// A saved turn as a reader sees it; one that runs here stays `inProgress`.
+fn fold(turn: &StoredTurn, living: bool) -> Option<Turn> {
+    if living { Turn::live(&turn.events) } else { Turn::saved(&turn.events) }
 }
 
 fn page_limit(limit: Option<u32>, default: u32, max: u32) -> Result<u32, Error> {

@@ -80,7 +80,6 @@ pub struct Live {
 #[derive(Clone, Debug)]
 pub(crate) struct Glance {
     pub(crate) status: ThreadStatus,
-    pub(crate) running: Option<TurnId>,
 }
 
 /// A loaded thread.

@@ -55,14 +55,12 @@ impl Driver {
             EventBody::TurnStarted(started) => {
                 self.head = Some(started.turn.id.clone());
                 self.depth = started.depth;
-                self.glance.lock().running = Some(started.turn.id.clone());
                 self.running = Some(Running { turn: Turn::new(started.turn.clone()), items: Vec::new() });
             }
             EventBody::TurnCompleted(ended) => {
                 self.ended_head = Some(ended.turn.id.clone());
                 self.running = None;
                 self.context = None;
-                self.glance.lock().running = None;
             }
             EventBody::SettingsUpdated(settings) => self.settings = settings.clone(),
             EventBody::ItemCompleted(logged) => {

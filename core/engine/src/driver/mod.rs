@@ -355,7 +355,6 @@ impl Driver {
         }
         self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default());
         self.running = None;
-        self.glance.lock().running = None;
         self.context = None;
         self.broken = true;
         self.set_status(ThreadStatus::SystemError { message: rpc.message });
@@ -416,7 +415,7 @@ pub(crate) fn spawn(
     subscribers: Vec<Arc<dyn Subscriber>>,
 ) -> ThreadHandle {
     let (sender, inbox) = mpsc::channel(INBOX_MESSAGES_MAX);
-    let glance = Arc::new(Mutex::new(Glance { status: ThreadStatus::Idle, running: None }));
+    let glance = Arc::new(Mutex::new(Glance { status: ThreadStatus::Idle }));
     let own_inbox = sender.downgrade();
     let place = Place { id, cwd, glance: glance.clone(), inbox, own_inbox };
     let driver = Driver::new(shared.clone(), place, loaded, subscribers);
