@@ -380,8 +380,8 @@ impl Driver {
             tracing::warn!(thread = %self.id, %error, "the thread's ownership was not given back");
         }
         self.shared.forget(&self.id, &self.glance, failed);
-        // What came in between is for whoever loads the thread next.
-        while let Ok(message) = self.inbox.try_recv() {
+        // What came in between is for whoever loads the thread next; waited for, since a sender may be half-way.
+        while let Some(message) = self.inbox.recv().await {
             self.shared.redeliver(self.id.clone(), message);
         }
     }
