@@ -166,13 +166,8 @@ impl Demo {
                     story = Some(Story::default());
                     deadline = Instant::now() + patience;
                 }
-                Some(Report::Finished) => {
-                    if let Some((lane, _)) = narrator.ledger.failure() {
-                        return Err(Failure::Turn(lane));
-                    }
-                    return kill(narrator, host, "after the model was done, which was faster than the kill,")
-                        .await;
-                }
+                // The model was faster; what is saved is worth a look even so.
+                Some(Report::Finished) => return kill(narrator, host).await,
                 Some(report) => {
                     if let Some(story) = &mut story {
                         story.count(&report);
@@ -181,7 +176,7 @@ impl Demo {
                 }
             }
             if story.as_ref().is_some_and(Story::is_long_enough) {
-                return kill(narrator, host, "in mid-sentence").await;
+                return kill(narrator, host).await;
             }
         }
     }
@@ -312,18 +307,11 @@ fn after_together<W: Write>(narrator: &mut Narrator<W>) -> Result<(), Failure> {
             if shown.has_called() { "" } else { "; the model called no tool, so there was none to show" };
         narrator.screen.paragraph(Style::Plain, &format!("usage of thread {lane}: {used}{silent}"))?;
     }
-    match narrator.ledger.failure() {
-        Some((lane, _)) => Err(Failure::Turn(lane)),
-        None => Ok(()),
-    }
+    check_failures(narrator)
 }
 
 /// Kills the host, and reads what it had still sent: that was shown to its client, so it counts.
-async fn kill<W: Write>(
-    narrator: &mut Narrator<W>,
-    host: &mut HostProcess,
-    when: &str,
-) -> Result<(), Failure> {
+async fn kill<W: Write>(narrator: &mut Narrator<W>, host: &mut HostProcess) -> Result<(), Failure> {
     let process = host.id().map_or("the host".to_owned(), |id| format!("process {id}"));
     let slow = |_| Failure::TimedOut("the killed process did not go away".to_owned());
     let status = timeout(LOCAL_TIME_MAX, host.kill()).await.map_err(slow)??;
@@ -331,10 +319,22 @@ async fn kill<W: Write>(
         tell(narrator, report)?;
     }
     narrator.screen.line(Style::Plain, "")?;
+    let when = if narrator.ledger.running().is_empty() {
+        "after the model was done, which was faster than the kill,"
+    } else {
+        "in mid-sentence"
+    };
     let remark =
         format!("{process} was killed {when} and ended {}: no farewell, no clean-up.", ending(status));
     narrator.screen.paragraph(Style::Bad, &remark)?;
-    Ok(())
+    check_failures(narrator)
+}
+
+fn check_failures<W: Write>(narrator: &Narrator<W>) -> Result<(), Failure> {
+    match narrator.ledger.failure() {
+        Some((lane, _)) => Err(Failure::Turn(lane)),
+        None => Ok(()),
+    }
 }
 
 /// Step 3: reads the threads, and compares them with what was shown.
