@@ -19,6 +19,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("raddle", 5),
     ("raddle-ffi", 6),
     ("raddle-cli", 6),
+    ("raddle-example", 6),
     ("raddle-node", 6),
     ("raddle-tests", TESTS),
     ("raddle-bench", TESTS),
