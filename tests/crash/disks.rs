@@ -11,7 +11,7 @@ use std::path::Path;
 use raddle::protocol::methods::{ServerNotification, method};
 use raddle::protocol::thread::{ApprovalMode, ThreadStartParams, ThreadStatus};
 use raddle::protocol::turn::TurnStartParams;
-use raddle::protocol::{ErrorCode, RpcError, TurnStatus};
+use raddle::protocol::{ErrorCode, ItemKind, RpcError, ThreadId, TurnId, TurnStatus};
 use raddle_fakes::{Gate, Provider, Reply};
 
 use crate::host::{Host, Seen, Setup};
@@ -40,14 +40,7 @@ async fn full_disk() {
     provider.push(Reply::says("There was room."));
     let first = host.run(&thread, "before").await;
 
-    let gate = Gate::new();
-    let long = |reply: Reply| (0..200).fold(reply, |reply, _| reply.text(&"more ".repeat(400)));
-    provider.push(long(Reply::stream().text("early ").wait(&gate)).stop());
-    let turn = host.start_turn(&thread, "speak").await;
-    host.until("the early text", |seen| {
-        matches!(seen, Seen::Told(ServerNotification::ItemAgentMessageDelta(_))).then_some(())
-    })
-    .await;
+    let (turn, gate) = half_a_turn(&provider, &mut host, &thread).await;
     let filler = disk.join("filler");
     fill(&filler);
     gate.open();
@@ -89,10 +82,47 @@ async fn full_disk() {
     let read = host.read(&thread).await;
     assert_eq!(read.thread.status, ThreadStatus::Idle);
     assert_all_shown_is_there(&host, &read.thread, &read.turns);
+    // A process that finds the disk full is told so, not that it may not write.
+    host.close().await;
+    fill(&filler);
+    assert_refused(&setup, "diskFull").await;
+    assert_refused(&Setup::new(disk.join("another")), "diskFull").await;
+    fs::remove_file(&filler).expect("the filler goes");
+    let mut host = Host::start(&setup).await;
+    assert_eq!(host.read(&thread).await.turns, read.turns);
     let [one, stopped, _] = read.turns.as_slice() else { panic!("three turns: {read:#?}") };
     assert_eq!(one, &first);
     assert_eq!((&stopped.summary.id, stopped.summary.status), (&turn, TurnStatus::Interrupted));
+
+    // The same for one that dies when there is no room.
+    let (dying, _gate) = half_a_turn(&provider, &mut host, &other).await;
+    fill(&filler);
+    host.kill().await;
+    assert_refused(&setup, "diskFull").await;
+    fs::remove_file(&filler).expect("the filler goes");
+    let mut host = Host::start(&setup).await;
+    let resumed = host.resume(&other).await.expect("its owner is dead");
+    let last = resumed.turns.last().expect("its turns");
+    assert_eq!((&last.summary.id, last.summary.status), (&dying, TurnStatus::Interrupted));
+    assert!(
+        last.items
+            .iter()
+            .any(|item| matches!(&item.kind, ItemKind::AgentMessage { text } if text == "early "))
+    );
     host.close().await;
+}
+
+/// Starts a turn of which one piece is shown, and much more waits for the gate.
+async fn half_a_turn(provider: &Provider, host: &mut Host, thread: &ThreadId) -> (TurnId, Gate) {
+    let gate = Gate::new();
+    let reply = Reply::stream().text("early ").wait(&gate);
+    provider.push((0..200).fold(reply, |reply, _| reply.text(&"more ".repeat(400))).stop());
+    let turn = host.start_turn(thread, "speak").await;
+    host.until("the early text", |seen| {
+        matches!(seen, Seen::Told(ServerNotification::ItemAgentMessageDelta(_))).then_some(())
+    })
+    .await;
+    (turn, gate)
 }
 
 /// Writes until nothing goes in any more.

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: none.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,9 +113,9 @@ pub enum Error {
     DiskFull {
         /// The database.
         path: PathBuf,
-        /// What SQLite said.
+        /// What SQLite or the system said.
         #[source]
-        source: Arc<rusqlite::Error>,
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// Another process held the database longer than [`BUSY_WAIT_MAX`](crate::BUSY_WAIT_MAX).
     #[error("{} is kept busy by another process", .path.display())]
@@ -198,6 +198,12 @@ impl Error {
             | rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::InvalidColumnType(..) => Some(ErrorCode::DatabaseCorrupt),
+            // The memory that processes share is a file too, and only a lack of space keeps it from growing.
+            rusqlite::Error::SqliteFailure(failure, _)
+                if failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE =>
+            {
+                Some(ErrorCode::DiskFull)
+            }
             other => other.sqlite_error_code(),
         };
         let source = Arc::new(source);
@@ -212,9 +218,14 @@ impl Error {
         }
     }
 
-    /// A failure of the system on `path` while opening: what cannot be created or opened cannot be written.
+    /// A failure of the system on `path` while opening: what cannot be created or opened cannot be written, be it
+    /// for lack of permission or of space.
     pub(crate) fn not_writable(path: &Path, source: io::Error) -> Self {
-        Self::NotWritable { path: path.to_owned(), source: Arc::new(source) }
+        let (path, kind, source) = (path.to_owned(), source.kind(), Arc::new(source));
+        match kind {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::DiskFull { path, source },
+            _ => Self::NotWritable { path, source },
+        }
     }
 
     /// A failure of the system on `path`.

@@ -89,7 +89,10 @@ impl Process {
                     return Err(failed(source));
                 }
             }
-            beat(&file, 0).map_err(failed)?;
+            if let Err(source) = beat(&file, 0) {
+                let _ = fs::remove_file(&path);
+                return Err(failed(source));
+            }
             return Ok(Self {
                 id,
                 directory: directory.to_owned(),
