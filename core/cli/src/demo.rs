@@ -303,8 +303,11 @@ fn after_together<W: Write>(narrator: &mut Narrator<W>) -> Result<(), Failure> {
     for lane in Lane::ALL {
         let shown = narrator.ledger.of(lane);
         let used = shown.usage.as_ref().map_or("none reported".to_owned(), usage);
-        let silent =
-            if shown.has_called() { "" } else { "; the model called no tool, so there was none to show" };
+        let silent = if shown.has_called() || narrator.ledger.failure().is_some() {
+            ""
+        } else {
+            "; the model called no tool, so there was none to show"
+        };
         narrator.screen.paragraph(Style::Plain, &format!("usage of thread {lane}: {used}{silent}"))?;
     }
     check_failures(narrator)
