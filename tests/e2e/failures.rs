@@ -504,3 +504,56 @@ async fn one_attempt_means_one() {
     assert_eq!(world.provider().request(0).await.body()["model"], MODEL);
     world.finish().await;
 }
+
+/// Servers that give the wrong reason for an end: the calls count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r09_calls_run_whatever_the_reason_says() {
+    let (world, client, thread) = start().await;
+    for reason in ["stop", "function_call", "end_turn"] {
+        world.provider().push(Reply::stream().tool_call(0, reason, "ls", "{}").finish(reason).done());
+        world.provider().push(Reply::says("Listed."));
+        let turn = client.run(&thread, "List").await;
+        assert_eq!(call(&turn, reason).0.status, ItemStatus::Completed, "{reason}");
+    }
+    world.finish().await;
+}
+
+/// A steer during a pause between attempts waits for the attempt that succeeds, and follows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_steer_between_attempts() {
+    let (world, client, thread) = start().await;
+    let gate = Gate::new();
+    world.provider().push(Reply::error(429, "rate_limit", "slow down").header("Retry-After", "0.3"));
+    world.provider().push(Reply::stream().wait(&gate).text("One.").stop());
+    world.provider().push(Reply::says("Two."));
+    let turn = client.start(&thread, "Hi").await;
+    client.seen("a retry", |n| matches!(n, ServerNotification::TurnRetrying(_))).await;
+    client.steer(&thread, &turn, "And this").await.unwrap();
+    gate.open();
+    let turn = client.end(&turn).await;
+    assert_eq!(agent_texts(&turn), ["One.", "Two."]);
+    assert_eq!(world.provider().request(1).await.messages().len(), 2, "the retry is the same request");
+    world.finish().await;
+}
+
+/// A turn that fails while steers wait ends all the same, and what waited is gone from the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_with_steers_waiting() {
+    let (world, client, thread) = start().await;
+    let gate = Gate::new();
+    let error = r#"{"error":{"message":"no","code":"invalid_request_error"}}"#;
+    world.provider().push(Reply::stream().text("Half").wait(&gate).send(sse::data(error)));
+    let turn = client.start(&thread, "Hi").await;
+    client.turn_until(&turn, "half an answer", |turn| agent_text(turn) == "Half").await;
+    client.steer(&thread, &turn, "And this").await.unwrap();
+    gate.open();
+    failed(&client.end(&turn).await, TurnErrorKind::Provider, "no");
+    client
+        .seen("the queue to be empty", |n| match n {
+            ServerNotification::TurnQueueUpdated(n) => n.queue.steering.is_empty(),
+            _ => false,
+        })
+        .await;
+    goes_on(&world, &client, &thread).await;
+    world.finish().await;
+}

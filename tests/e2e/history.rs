@@ -566,6 +566,27 @@ async fn p2_loads_race_with_unloads() {
     world.finish().await;
 }
 
+/// What a command left running goes with its thread.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r24_processes_end_with_their_thread() {
+    let world = Setup { unload_after: Some(Duration::from_millis(5)), ..Setup::default() }.start().await;
+    let [client, other] = [world.client().await, world.client().await];
+    let thread = world.thread(&client).await;
+    let command = "setsid sleep 7654 > /dev/null 2>&1 & echo $!";
+    world.provider().push(Reply::calls(&[("c", "bash", json!({ "command": command }))]));
+    world.provider().push(Reply::says("It sleeps."));
+    let turn = client.run(&thread, "Start it").await;
+    let output = raddle_tests::call(&turn, "c").1;
+    let stat = format!("/proc/{}/stat", output.lines().next().unwrap());
+    let is_running = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z"));
+    assert!(is_running(), "{output}");
+    client.close().await;
+    unloaded(&other).await;
+    assert!(!is_running(), "{output}");
+    world.finish().await;
+}
+
 /// A tool that never stops keeps neither its thread from unloading nor the process from closing. Holds: P9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p9_a_thread_with_a_stuck_tool_unloads() {

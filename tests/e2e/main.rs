@@ -8,6 +8,7 @@ mod face;
 mod failures;
 mod history;
 mod input;
+mod races;
 mod shutdown;
 mod tools;
 mod transport;

@@ -430,3 +430,22 @@ async fn p5_many_turns_of_two_thousand_deltas_lose_nothing() {
     }
     world.finish().await;
 }
+
+/// The scripted model drives a whole turn without a provider.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_scripted_model_needs_no_provider() {
+    let world = World::with_builtin("script").await;
+    std::fs::write(world.project().join("a.txt"), "alpha").unwrap();
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    let script = "script: reasoning Hm. ;; text Looking. ;; call read#c {\"path\":\"a.txt\"} ;; usage input=7 output=3 \
+                  ;; --- ;; fail 1 provider overloaded ;; text Found: ;; result";
+    let turn = client.run(&thread, script).await;
+    assert_eq!(turn.summary.status, TurnStatus::Completed);
+    assert_eq!(reasoning_text(&turn), "Hm.");
+    assert_eq!(call(&turn, "c").1, "alpha");
+    assert!(agent_text(&turn).ends_with("alpha"), "{}", agent_text(&turn));
+    assert_eq!(client.notifications(|n| matches!(n, ServerNotification::TurnRetrying(_))).len(), 1);
+    assert!(world.provider().requests().is_empty());
+    world.finish().await;
+}
