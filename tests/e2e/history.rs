@@ -326,6 +326,30 @@ async fn a_resume_with_an_old_cursor_still_has_the_running_turn() {
     world.finish().await;
 }
 
+/// The running turn takes its place on the page, and the cursor behind it leads to the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_one_while_a_turn_runs() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::says("Zero."));
+    client.run(&thread, "turn 0").await;
+    let gate = Gate::new();
+    world.provider().push(Reply::stream().text("Half").wait(&gate).stop());
+    let turn = client.start(&thread, "turn 1").await;
+    client.turn_until(&turn, "text", |turn| agent_text(turn) == "Half").await;
+    let reader = world.client().await;
+    let params = page(&thread, None, Some(1));
+    let resumed = reader.request::<method::ThreadResume>(params.clone()).await.unwrap();
+    assert!(resumed.turns.is_empty() && resumed.running_turn.is_some());
+    let older = ThreadReadParams { cursor: resumed.next_cursor, ..params };
+    let older = reader.request::<method::ThreadRead>(older).await.unwrap();
+    assert_eq!(user_texts(&older.turns[0]), ["turn 0"]);
+    gate.open();
+    reader.end(&turn).await;
+    world.finish().await;
+}
+
 /// Two that subscribe see the same; one that does not is told what a list of threads needs, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_subscribes_sees_all_and_others_the_sidebar() {
