@@ -43,9 +43,9 @@ impl Dice {
         self.roll(100) < percent
     }
 
-    /// One of these.
-    pub(crate) fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
-        &among[usize::try_from(self.roll(among.len() as u64)).expect("a small number")]
+    /// A place in something of that length.
+    pub(crate) fn below(&mut self, length: usize) -> usize {
+        usize::try_from(self.roll(length as u64)).expect("a small number")
     }
 
     fn next(&mut self) -> u64 {

@@ -73,6 +73,7 @@ pub(crate) struct Host {
     output: ChildStdout,
     /// Bytes that were read and not taken as lines.
     bytes: Vec<u8>,
+    is_open: bool,
     last_id: i64,
     seen: Vec<Seen>,
 }
@@ -83,11 +84,18 @@ impl Host {
         Self::try_start(setup).await.unwrap_or_else(|refused| panic!("the victim was refused: {refused}"))
     }
 
-    /// Starts a victim.
+    /// Starts a victim and waits until it is open.
     ///
     /// # Errors
     /// What Raddle says when it cannot be opened.
     pub(crate) async fn try_start(setup: &Setup) -> Result<Self, RpcError> {
+        let mut host = Self::spawn(setup);
+        host.opened().await?;
+        Ok(host)
+    }
+
+    /// Starts a victim; nothing of it has run yet.
+    pub(crate) fn spawn(setup: &Setup) -> Self {
         static LAST_FAMILY: AtomicU64 = AtomicU64::new(0);
         let number = LAST_FAMILY.fetch_add(1, Ordering::Relaxed);
         let family = format!("{}-{number}", std::process::id());
@@ -111,16 +119,34 @@ impl Host {
             .expect("the victim starts");
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("a number");
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("a pipe"));
-        let bytes = Vec::new();
-        let mut host = Self { child, pid, family, input, output, bytes, last_id: 0, seen: Vec::new() };
-        let mut first = host.line().await.expect("a first line");
+        let (bytes, seen) = (Vec::new(), Vec::new());
+        Self { child, pid, family, input, output, bytes, is_open: false, last_id: 0, seen }
+    }
+
+    /// Waits until it is open, which is its first line.
+    ///
+    /// # Errors
+    /// What Raddle says when it cannot be opened.
+    pub(crate) async fn opened(&mut self) -> Result<(), RpcError> {
+        let mut first = self.line().await.expect("a first line");
         match serde_json::from_value(first["refused"].take()) {
             Ok(refused) => Err(refused),
             Err(_) => {
-                assert_eq!(first["opened"], host.pid(), "the first line is {first}");
-                Ok(host)
+                assert_eq!(first["opened"], self.pid(), "the first line is {first}");
+                self.is_open = true;
+                Ok(())
             }
         }
+    }
+
+    /// Whether it was seen to be open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether a whole line was read and not taken.
+    pub(crate) fn has_line(&self) -> bool {
+        self.bytes.contains(&b'\n')
     }
 
     /// Its number, as the system and other processes know it.
@@ -219,12 +245,13 @@ impl Host {
     }
 
     /// Takes what is in the pipe, at most `most` bytes, without waiting for any. They stay part of the next lines.
-    pub(crate) async fn sip(&mut self, most: u64) {
+    /// False once the victim has closed its end.
+    pub(crate) async fn sip(&mut self, most: u64) -> bool {
         let mut sip = (&mut self.output).take(most);
         tokio::select! {
             biased;
-            read = sip.read_buf(&mut self.bytes) => drop(read.expect("output can be read")),
-            () = tokio::task::yield_now() => {}
+            read = sip.read_buf(&mut self.bytes) => read.expect("output can be read") > 0,
+            () = tokio::task::yield_now() => true,
         }
     }
 
@@ -238,6 +265,9 @@ impl Host {
     pub(crate) async fn kill(mut self) -> Vec<Seen> {
         rustix::process::kill_process(self.pid, Signal::KILL).expect("the victim can be killed");
         self.child.wait().await.expect("the victim dies");
+        if !self.is_open && self.line().await.is_some() {
+            self.is_open = true;
+        }
         while self.next().await.is_some() {}
         std::mem::take(&mut self.seen)
     }
@@ -258,9 +288,14 @@ impl Host {
         rustix::process::kill_process(self.pid, Signal::CONT).expect("the victim can go on");
     }
 
+    /// Tells it to end in good order.
+    pub(crate) fn hang_up(&mut self) {
+        self.input = None;
+    }
+
     /// Ends it in good order, and reads its last lines.
     pub(crate) async fn close(mut self) -> Vec<Seen> {
-        self.input = None;
+        self.hang_up();
         while self.next().await.is_some() {}
         let status = self.child.wait().await.expect("the victim ends");
         assert!(status.success(), "the victim ended with {status}");

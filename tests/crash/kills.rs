@@ -5,29 +5,23 @@
 //! opened again, and all that the victim's client had seen must be there. The same home lives on, so that later lives
 //! stand on the ruins of earlier ones.
 //!
-//! Neighbours: dice, host, plan, reopened, witness.
+//! Neighbours: dice, host, life, plan, reopened, witness.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use raddle::protocol::approval::Decision;
 use raddle::protocol::fold::INTERRUPTED_CALL_OUTPUT;
-use raddle::protocol::methods::{ServerNotification, method};
-use raddle::protocol::thread::{
-    ApprovalMode, ThreadReadParams, ThreadResumeResult, ThreadSettings, ThreadSettingsUpdateParams,
-    ThreadStartParams,
-};
-use raddle::protocol::turn::{TurnInterruptParams, TurnStartParams, TurnSteerParams};
-use raddle::protocol::{ItemKind, ItemStatus, ModelRef, ThreadId, Turn, TurnId, TurnStatus};
+use raddle::protocol::{ItemKind, ItemStatus, ThreadId, Turn, TurnStatus};
 use raddle_fakes::Provider;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::dice::Dice;
-use crate::host::{Host, Seen, Setup};
-use crate::plan::{EFFECTS, Plan, STEER, calls_with_effects, effects, follow_plans};
-use crate::reopened::{Reopened, fake_model};
-use crate::witness::{Asked, Witness};
+use crate::host::Setup;
+use crate::life::{Blow, Death, live};
+use crate::plan::{EFFECTS, calls_with_effects, effects, follow_plans};
+use crate::reopened::Reopened;
+use crate::witness::{Witness, difference};
 
 const HOMES: u64 = 10;
 const LIVES_OF_A_HOME: u64 = 20;
@@ -35,18 +29,17 @@ const LIVES_OF_A_HOME: u64 = 20;
 /// Homes in which somebody lives and dies at the same time.
 const HOMES_AT_ONCE: usize = 3;
 
-/// Threads of a home at most, apart from those whose start was never answered.
-const THREADS_MAX: usize = 4;
-
 /// What became of the lives, to see that chance struck everywhere.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     lives: u32,
-    /// Killed while a turn was running, by what it was at.
+    /// Turns that ran when their process was killed, by what they were at.
     in_text: u32,
     in_call: u32,
     in_approval: u32,
     between: u32,
+    /// Killed before they were open.
+    unopened: u32,
     /// Killed with requests that had no answer.
     unanswered: u32,
     /// Of these, starts of threads.
@@ -54,7 +47,7 @@ struct Tally {
     /// Calls that recovery had to close.
     calls_closed: u32,
     turns: u32,
-    lines: u32,
+    lines: usize,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +70,14 @@ async fn p1_p3_p5_two_hundred_kills() {
     }
     println!("{tally:?}");
     assert_eq!(u64::from(tally.lives), HOMES * LIVES_OF_A_HOME);
-    let hit = [tally.in_text, tally.in_call, tally.in_approval, tally.between, tally.threads_unanswered];
+    let hit = [
+        tally.in_text,
+        tally.in_call,
+        tally.in_approval,
+        tally.between,
+        tally.unopened,
+        tally.threads_unanswered,
+    ];
     assert!(hit.iter().all(|count| *count > 0), "chance left something out: {tally:?}");
 }
 
@@ -113,31 +113,38 @@ impl Home {
     }
 
     async fn live_and_die(&mut self) -> Result<(), String> {
-        let life = Life::begin(self).await;
-        let death = life.live().await?;
+        // Half of the homes are not even made in peace.
+        let blow = match self.tally.lives {
+            0 if self.dice.chance(60) => Blow::opening(&mut self.dice),
+            _ => Blow::roll(&mut self.dice),
+        };
+        let life = live(&mut self.dice, &self.setup, &self.project, &self.known, blow);
+        let death = life.await.map_err(|fault| format!("{blow:?}: {fault}"))?;
         self.count(&death);
-        let thread = death.thread.clone();
-        self.reopen(&death.witness, thread).await
+        self.reopen(&death).await.map_err(|fault| format!("{blow:?}: {fault}"))
     }
 
     fn count(&mut self, death: &Death) {
         let tally = &mut self.tally;
         tally.lives += 1;
-        tally.lines += u32::try_from(death.lines).unwrap_or(u32::MAX);
+        tally.lines += death.lines;
+        tally.unopened += u32::from(!death.opened);
         tally.unanswered += u32::from(death.unanswered);
         tally.threads_unanswered += u32::from(death.thread_unanswered);
-        let Some(turn) = death.witness.running() else { return };
-        let open = turn.items.iter().rfind(|item| item.status == ItemStatus::InProgress);
-        *match open.map(|item| &item.kind) {
-            Some(ItemKind::ToolCall { .. }) if death.approval_open => &mut tally.in_approval,
-            Some(ItemKind::ToolCall { .. }) => &mut tally.in_call,
-            Some(_) => &mut tally.in_text,
-            None => &mut tally.between,
-        } += 1;
+        for turn in death.witness.running() {
+            let open = turn.items.iter().rfind(|item| item.status == ItemStatus::InProgress);
+            *match open.map(|item| &item.kind) {
+                Some(ItemKind::ToolCall { .. }) if death.approval_open => &mut tally.in_approval,
+                Some(ItemKind::ToolCall { .. }) => &mut tally.in_call,
+                Some(_) => &mut tally.in_text,
+                None => &mut tally.between,
+            } += 1;
+        }
     }
 
     /// Looks at what the dead left, and goes on with it.
-    async fn reopen(&mut self, witness: &Witness, thread: Option<ThreadId>) -> Result<(), String> {
+    async fn reopen(&mut self, death: &Death) -> Result<(), String> {
+        let witness = &death.witness;
         let reopened = Reopened::open(&self.setup.home, Some(self.provider.base_url())).await;
         let listed: Vec<ThreadId> = reopened.threads().await.into_iter().map(|thread| thread.id).collect();
         if let Some(lost) = witness.threads().chain(self.known.keys()).find(|id| !listed.contains(id)) {
@@ -147,9 +154,8 @@ impl Home {
             let turns = self.check(&reopened, witness, id).await.map_err(|fault| format!("{id}: {fault}"))?;
             self.known.insert(id.clone(), turns);
         }
-        let thread = thread.or_else(|| listed.first().cloned());
-        if let Some(id) = thread {
-            self.go_on(&reopened, &id).await.map_err(|fault| format!("{id}: {fault}"))?;
+        if let Some(id) = death.threads.first().or(listed.first()) {
+            self.go_on(&reopened, id).await.map_err(|fault| format!("{id}: {fault}"))?;
         }
         reopened.close().await;
         self.check_effects()
@@ -167,18 +173,19 @@ impl Home {
         let (_, again) = reopened.read(id, limit).await;
         // P5: what recovery wrote is what a reader saw without it.
         if again != read {
-            return Err(format!("before resuming it read as\n{read:#?}\nafter as\n{again:#?}"));
+            return Err(format!("resuming changed it: {}", difference(&read, &again)));
         }
-        if !read.ends_with(&resumed.turns) || resumed.running_turn.is_some() {
-            return Err(format!("it reads as\n{read:#?}\nand resumes as\n{resumed:#?}"));
+        let newest = &read[read.len().saturating_sub(resumed.turns.len())..];
+        if resumed.turns != newest || resumed.running_turn.is_some() {
+            return Err(format!("it resumes in another way: {}", difference(newest, &resumed.turns)));
         }
         let before = self.known.get(id).map_or(&[] as &[Turn], Vec::as_slice);
         if !read.starts_with(before) {
-            return Err(format!("it was\n{before:#?}\nand is\n{read:#?}"));
+            return Err(format!("what was there before has changed: {}", difference(before, &read)));
         }
         for (turn, item) in witness.compare(&thread, &read)? {
             if !reopened.was_removed(id, &turn, &item).await {
-                return Err(format!("item {item} of turn {turn} was shown and is gone:\n{read:#?}"));
+                return Err(format!("item {item} of turn {turn} was shown and is gone"));
             }
         }
         for turn in &read[before.len()..] {
@@ -203,7 +210,8 @@ impl Home {
         let before = self.known.insert(id.clone(), read.clone()).unwrap_or_default();
         // P5: watching the new turn was reading it.
         if read[..read.len() - 1] != before || read.last() != Some(&told) {
-            return Err(format!("after\n{before:#?}\ncame\n{told:#?}\nand it reads as\n{read:#?}"));
+            let watched: Vec<Turn> = before.into_iter().chain([told]).collect();
+            return Err(format!("watching was not reading: {}", difference(&watched, &read)));
         }
         Ok(())
     }
@@ -253,256 +261,6 @@ fn check_turn(turn: &Turn) -> Result<u32, String> {
     Ok(closed)
 }
 
-/// How a victim is killed.
-#[derive(Clone, Copy, Debug)]
-enum Blow {
-    /// When the last line was read.
-    AtOnce,
-    /// When some more bytes were read.
-    AfterBytes(u64),
-    /// When one more request was sent, and its answer looked for so many times.
-    AfterRequest(u64),
-}
-
-/// A victim that lives, and what was asked of it.
-struct Life<'a> {
-    home: &'a mut Home,
-    host: Host,
-    asked: HashMap<i64, Asked>,
-    /// Threads whose histories were asked for.
-    resumed: HashMap<i64, ThreadId>,
-    thread: Option<ThreadId>,
-    settings: ThreadSettings,
-    turn: Option<TurnId>,
-    steers: u32,
-    /// An approval was left open.
-    approval_open: bool,
-}
-
-/// What is left of it.
-struct Death {
-    witness: Witness,
-    thread: Option<ThreadId>,
-    lines: usize,
-    unanswered: bool,
-    thread_unanswered: bool,
-    approval_open: bool,
-}
-
-impl<'a> Life<'a> {
-    async fn begin(home: &'a mut Home) -> Self {
-        let host = Host::start(&home.setup).await;
-        Self {
-            home,
-            host,
-            asked: HashMap::new(),
-            resumed: HashMap::new(),
-            thread: None,
-            settings: ThreadSettings::default(),
-            turn: None,
-            steers: 0,
-            approval_open: false,
-        }
-    }
-
-    async fn live(mut self) -> Result<Death, String> {
-        let dice = &mut self.home.dice;
-        let lines = if dice.chance(25) { 1 + dice.roll(12) } else { 1 + dice.roll(300) };
-        let blow = match dice.roll(10) {
-            0..5 => Blow::AtOnce,
-            5..7 => Blow::AfterBytes(1 + dice.roll(3_000)),
-            _ => Blow::AfterRequest(dice.roll(500)),
-        };
-        self.open_a_thread().await;
-        for _ in 0..lines {
-            let seen = self.host.next().await.ok_or("the victim died by itself")?;
-            self.react(&seen).await?;
-            if self.approval_open {
-                break;
-            }
-        }
-        match blow {
-            Blow::AtOnce => {}
-            Blow::AfterBytes(most) => self.host.sip(most).await,
-            Blow::AfterRequest(looks) => {
-                self.ask_something().await;
-                for _ in 0..looks {
-                    self.host.sip(64).await;
-                }
-            }
-        }
-        let seen = self.host.kill().await;
-        if let Some(error) = seen.iter().find(|line| matches!(line, Seen::Told(ServerNotification::Error(_))))
-        {
-            return Err(format!("the victim met an error: {error:?}"));
-        }
-        let answered =
-            |id: &i64| seen.iter().any(|line| matches!(line, Seen::Answer { id: known, .. } if known == id));
-        let mut open = self.asked.iter().filter(|(id, _)| !answered(id)).map(|(_, asked)| asked);
-        let witness = Witness::of(&seen, &self.asked);
-        Ok(Death {
-            unanswered: open.clone().next().is_some(),
-            thread_unanswered: open.any(|asked| matches!(asked, Asked::StartThread)),
-            witness,
-            thread: self.thread,
-            lines: seen.len(),
-            approval_open: self.approval_open,
-        })
-    }
-
-    /// Goes on with a thread, or starts one.
-    async fn open_a_thread(&mut self) {
-        let ids: Vec<ThreadId> = self.home.known.keys().cloned().collect();
-        if ids.is_empty() || (ids.len() < THREADS_MAX && self.home.dice.chance(25)) {
-            return self.start_thread().await;
-        }
-        let id = self.home.dice.pick(&ids).clone();
-        let request = self.host.send::<method::ThreadResume>(ThreadReadParams::newest(id.clone())).await;
-        self.asked.insert(request, Asked::Other);
-        self.resumed.insert(request, id);
-    }
-
-    async fn start_thread(&mut self) {
-        let params = ThreadStartParams {
-            cwd: self.home.project.display().to_string(),
-            approval_mode: Some(self.pick_mode()),
-            model: Some(self.pick_model()),
-            name: None,
-        };
-        let request = self.host.send::<method::ThreadStart>(params).await;
-        self.asked.insert(request, Asked::StartThread);
-    }
-
-    async fn start_turn(&mut self) {
-        let Some(thread_id) = self.thread.clone() else { return };
-        let plan = Plan::new(&mut self.home.dice);
-        let scripted = self.settings.model.as_ref().is_some_and(|model| model.provider == "builtin");
-        let text = if scripted { plan.script() } else { plan.prompt() };
-        let params = TurnStartParams {
-            client_message_id: self.home.dice.chance(50).then(|| "mine".to_owned()),
-            ..TurnStartParams::new(thread_id, text.clone())
-        };
-        let request = self.host.send::<method::TurnStart>(params).await;
-        self.asked.insert(request, Asked::StartTurn { text });
-    }
-
-    async fn steer(&mut self) {
-        let (Some(thread_id), Some(turn_id)) = (self.thread.clone(), self.turn.clone()) else { return };
-        self.steers += 1;
-        let text = format!("{STEER}, number {} of turn {turn_id}", self.steers);
-        let params = TurnSteerParams {
-            thread_id,
-            expected_turn_id: turn_id,
-            text: text.clone(),
-            client_message_id: None,
-        };
-        let request = self.host.send::<method::TurnSteer>(params).await;
-        self.asked.insert(request, Asked::Steer { text });
-    }
-
-    async fn interrupt(&mut self) {
-        let Some(thread_id) = self.thread.clone() else { return };
-        let params = TurnInterruptParams { thread_id, turn_id: self.turn.clone() };
-        let request = self.host.send::<method::TurnInterrupt>(params).await;
-        self.asked.insert(request, Asked::Other);
-    }
-
-    async fn change_settings(&mut self) {
-        let Some(thread_id) = self.thread.clone() else { return };
-        self.settings = ThreadSettings { model: Some(self.pick_model()), approval_mode: self.pick_mode() };
-        let params = ThreadSettingsUpdateParams {
-            thread_id: thread_id.clone(),
-            model: self.settings.model.clone(),
-            approval_mode: Some(self.settings.approval_mode),
-        };
-        let request = self.host.send::<method::ThreadSettingsUpdate>(params).await;
-        self.asked.insert(request, Asked::Settings { thread_id, settings: self.settings.clone() });
-    }
-
-    fn pick_model(&mut self) -> ModelRef {
-        if self.home.dice.chance(50) { ModelRef::new("builtin", "script") } else { fake_model() }
-    }
-
-    fn pick_mode(&mut self) -> ApprovalMode {
-        if self.home.dice.chance(25) { ApprovalMode::Ask } else { ApprovalMode::FullAccess }
-    }
-
-    /// The request that the victim may not live to answer.
-    async fn ask_something(&mut self) {
-        let running = self.turn.is_some();
-        match self.home.dice.roll(4) {
-            0 => self.start_thread().await,
-            1 if running => self.steer().await,
-            2 if running => self.interrupt().await,
-            1 | 2 => self.start_turn().await,
-            _ => self.change_settings().await,
-        }
-    }
-
-    async fn react(&mut self, seen: &Seen) -> Result<(), String> {
-        match seen {
-            Seen::Answer { id, result } => self.answered(*id, result.clone()).await?,
-            Seen::Asked { id, .. } => match self.home.dice.roll(10) {
-                0..6 => self.host.decide(id, Decision::Accept).await,
-                6..8 => self.host.decide(id, Decision::Decline).await,
-                _ => self.approval_open = true,
-            },
-            Seen::Told(ServerNotification::TurnCompleted(n)) if self.turn.as_ref() == Some(&n.turn.id) => {
-                self.turn = None;
-                if self.home.dice.chance(30) {
-                    self.change_settings().await;
-                }
-                self.start_turn().await;
-            }
-            Seen::Told(_) if self.turn.is_some() => match self.home.dice.roll(200) {
-                0..6 => self.steer().await,
-                6..9 => self.change_settings().await,
-                9 => self.interrupt().await,
-                _ => {}
-            },
-            Seen::Told(_) => {}
-        }
-        Ok(())
-    }
-
-    async fn answered(
-        &mut self,
-        id: i64,
-        result: Result<serde_json::Value, raddle::protocol::RpcError>,
-    ) -> Result<(), String> {
-        let result = match (result, self.asked.get(&id)) {
-            (Ok(result), _) => result,
-            // It came when its turn had ended.
-            (Err(error), Some(Asked::Steer { .. })) if error.code.as_str() == "turnMismatch" => return Ok(()),
-            (Err(error), Some(Asked::Other)) if error.code.as_str() == "turnMismatch" => return Ok(()),
-            (Err(error), asked) => return Err(format!("{asked:?} was refused: {error}")),
-        };
-        if let Some(thread_id) = self.resumed.get(&id) {
-            let resumed: ThreadResumeResult =
-                serde_json::from_value(result).map_err(|error| error.to_string())?;
-            let known = &self.home.known[thread_id];
-            if !known.ends_with(&resumed.turns) || resumed.running_turn.is_some() {
-                return Err(format!("another process read\n{known:#?}\nit resumes as\n{resumed:#?}"));
-            }
-            self.thread = Some(thread_id.clone());
-            self.settings = resumed.thread.settings;
-            self.start_turn().await;
-            return Ok(());
-        }
-        match self.asked.get(&id) {
-            Some(Asked::StartThread) => {
-                self.thread = result["thread"]["id"].as_str().map(ThreadId::from);
-                self.settings = serde_json::from_value(result["thread"]["settings"].clone())
-                    .map_err(|error| error.to_string())?;
-                self.start_turn().await;
-            }
-            Some(Asked::StartTurn { .. }) => self.turn = result["turnId"].as_str().map(TurnId::from),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 impl Tally {
     fn add(&mut self, other: Self) {
         self.lives += other.lives;
@@ -510,6 +268,7 @@ impl Tally {
         self.in_call += other.in_call;
         self.in_approval += other.in_approval;
         self.between += other.between;
+        self.unopened += other.unopened;
         self.unanswered += other.unanswered;
         self.threads_unanswered += other.threads_unanswered;
         self.calls_closed += other.calls_closed;

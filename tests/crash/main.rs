@@ -16,6 +16,7 @@ mod dice;
 mod disks;
 mod host;
 mod kills;
+mod life;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod ownership;

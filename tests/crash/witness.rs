@@ -132,10 +132,10 @@ impl Witness {
         self.threads.iter().filter(|(_, shown)| shown.started).map(|(id, _)| id)
     }
 
-    /// Whether a turn was under way in a thread when the lines end.
-    pub(crate) fn running(&self) -> Option<&Turn> {
+    /// The turns that were under way when the lines end.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &Turn> {
         let last = self.threads.values().filter_map(|shown| shown.turns.last());
-        last.into_iter().find(|turn| turn.summary.status == TurnStatus::InProgress)
+        last.filter(|turn| turn.summary.status == TurnStatus::InProgress)
     }
 
     /// Compares with what is stored of a thread; gives the items that are not stored although they were shown.
@@ -236,4 +236,17 @@ pub(crate) fn user_texts(turn: &Turn) -> impl Iterator<Item = &String> {
 
 fn read<M: Method>(result: Value) -> M::Result {
     serde_json::from_value(result).expect("the result of a method")
+}
+
+/// Where two histories differ first.
+pub(crate) fn difference(one: &[Turn], other: &[Turn]) -> String {
+    let place = one.iter().zip(other).position(|(one, other)| one != other);
+    let place = place.unwrap_or(one.len().min(other.len()));
+    format!(
+        "of {} and {} turns number {place} is\n{:#?}\nand\n{:#?}",
+        one.len(),
+        other.len(),
+        one.get(place),
+        other.get(place)
+    )
 }
