@@ -39,8 +39,6 @@ pub(crate) struct Group {
     /// What `synchronous` is set to.
     durability: Durability,
     tally: Arc<Tally>,
-    /// Whether the last transaction was for one caller alone.
-    alone: bool,
 }
 
 /// What a transaction left to do once its callers have been answered.
@@ -62,13 +60,7 @@ impl Group {
             unswept: 0,
             durability: Durability::Tail,
             tally,
-            alone: true,
         }
-    }
-
-    /// Whether callers come one at a time, so that waiting for others would gain nothing.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.alone
     }
 
     /// Commits all that waits. What is refused is refused alone; when the transaction fails, all of it is
@@ -96,7 +88,6 @@ impl Group {
             tracing::error!(error = %failure, batches = answers.len(), "a transaction failed");
             failure
         });
-        self.alone = answers.len() <= 1;
         Outcome { answers, failure, close }
     }
 

@@ -11,6 +11,7 @@
 //! Neighbours: batch, error, group, owner, request.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use raddle_protocol::Durability;
@@ -30,16 +31,22 @@ pub const WRITER_QUEUE_MAX: usize = 1024;
 /// Events that a caller commits on its own thread at most: a larger batch would hold it up for too long.
 const APPEND_NOW_EVENTS_MAX: usize = 16;
 
+/// Transactions for one caller after callers last met, until a caller may commit by itself again. Callers
+/// that met will meet again, and gathered they cost a fraction of what each costs alone.
+const MEETING_TRANSACTIONS: u32 = 16;
+
 /// The writing connection, where whoever commits takes it; none once the store is closed.
 #[derive(Clone)]
 pub(crate) struct Desk {
     group: Arc<Mutex<Option<Group>>>,
     line: Line,
+    /// Transactions until callers count as alone again. Only a hint, so a lost update does no harm.
+    meeting: Arc<AtomicU32>,
 }
 
 impl Desk {
     pub(crate) fn new(group: Group) -> Self {
-        Self { group: Arc::new(Mutex::new(Some(group))), line: Line::default() }
+        Self { group: Arc::new(Mutex::new(Some(group))), line: Line::default(), meeting: Arc::default() }
     }
 
     pub(crate) fn line(&self) -> &Line {
@@ -55,13 +62,29 @@ impl Desk {
         if batch.durability == Durability::Barrier || batch.events.len() > APPEND_NOW_EVENTS_MAX {
             return None;
         }
-        let mut group = self.group.try_lock()?;
-        let group = group.as_mut().filter(|group| group.is_quiet() && self.line.len() == 0)?;
+        // The line is looked at under the lock: nobody takes from it meanwhile and commits later than we.
+        let Some(mut group) = self.group.try_lock().filter(|_| self.line.len() == 0) else {
+            self.meeting.store(MEETING_TRANSACTIONS, Ordering::Relaxed);
+            return None;
+        };
+        if self.meeting.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let group = group.as_mut()?;
         if Handle::try_current().ok()?.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return None;
         }
         let outcome = group.commit_now(lease, batch)?;
         Some((outcome, group.is_untidy()))
+    }
+
+    /// Notes for how many the writer commits.
+    fn count(&self, callers: usize) {
+        let left = match callers {
+            0 | 1 => self.meeting.load(Ordering::Relaxed).saturating_sub(1),
+            _ => MEETING_TRANSACTIONS,
+        };
+        self.meeting.store(left, Ordering::Relaxed);
     }
 }
 
@@ -72,6 +95,7 @@ pub(crate) fn run(desk: &Desk, mut inbox: mpsc::Receiver<Request>) {
     while inbox.blocking_recv_many(&mut waiting, WRITER_QUEUE_MAX) > 0 {
         let mut desk_held = desk.group.lock();
         let Some(group) = desk_held.as_mut() else { break };
+        desk.count(waiting.len());
         let outcome = group.commit(&mut waiting);
         let untidy = group.is_untidy();
         // Let go before anybody hears of it, so that whoever was alone finds the desk free next time.
