@@ -8,16 +8,20 @@
 //! Neighbours: dice, host, life, plan, reopened, witness.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use raddle::protocol::fold::INTERRUPTED_CALL_OUTPUT;
-use raddle::protocol::{ItemKind, ItemStatus, ThreadId, Turn, TurnStatus};
+use raddle::protocol::methods::{ServerNotification, method};
+use raddle::protocol::thread::ThreadStartParams;
+use raddle::protocol::{ItemKind, ItemStatus, ModelRef, ThreadId, Turn, TurnStatus};
 use raddle_fakes::Provider;
 use tempfile::TempDir;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::dice::Dice;
-use crate::host::Setup;
+use crate::host::{Host, Seen, Setup};
 use crate::life::{Blow, Death, live};
 use crate::plan::{EFFECTS, calls_with_effects, effects, follow_plans};
 use crate::reopened::Reopened;
@@ -28,6 +32,12 @@ const LIVES_OF_A_HOME: u64 = 20;
 
 /// Homes in which somebody lives and dies at the same time.
 const HOMES_AT_ONCE: usize = 3;
+
+/// Of so many homes one has a process that survives.
+const HOMES_A_SURVIVOR: u64 = 3;
+
+/// Bytes of the WAL from which the store writes it back: deaths beyond it come during that, or just before or after.
+const LONG_WAL_BYTES: u64 = raddle_store::WAL_PAGES_IDLE as u64 * 4096;
 
 /// What became of the lives, to see that chance struck everywhere.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,10 +54,13 @@ struct Tally {
     unanswered: u32,
     /// Of these, starts of threads.
     threads_unanswered: u32,
+    /// Killed with a WAL that is long enough to be written back.
+    long_wals: u32,
     /// Calls that recovery had to close.
     calls_closed: u32,
     turns: u32,
     lines: usize,
+    turns_of_survivors: usize,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,6 +89,7 @@ async fn p1_p3_p5_two_hundred_kills() {
         tally.in_approval,
         tally.between,
         tally.unopened,
+        tally.long_wals,
         tally.threads_unanswered,
     ];
     assert!(hit.iter().all(|count| *count > 0), "chance left something out: {tally:?}");
@@ -83,10 +97,74 @@ async fn p1_p3_p5_two_hundred_kills() {
 
 async fn home(number: u64, dice: Dice) -> Result<Tally, String> {
     let mut home = Home::new(dice).await;
+    let survivor = if number.is_multiple_of(HOMES_A_SURVIVOR) {
+        let survivor = Survivor::start(&home.setup, &home.project).await;
+        home.of_others.push(survivor.thread.clone());
+        Some(survivor)
+    } else {
+        None
+    };
     for life in 0..LIVES_OF_A_HOME {
         home.live_and_die().await.map_err(|fault| format!("home {number}, life {life}: {fault}"))?;
     }
+    if let Some(survivor) = survivor {
+        let turns =
+            survivor.end().await.map_err(|fault| format!("the survivor of home {number}: {fault}"))?;
+        home.tally.turns_of_survivors += turns;
+    }
     Ok(home.tally)
+}
+
+/// A process on the same home, with a thread of its own, that goes on while others die beside it.
+struct Survivor {
+    thread: ThreadId,
+    stop: Arc<AtomicBool>,
+    living: JoinHandle<Host>,
+}
+
+impl Survivor {
+    async fn start(setup: &Setup, project: &Path) -> Self {
+        let mut host = Host::start(setup).await;
+        let params = ThreadStartParams {
+            cwd: project.display().to_string(),
+            model: Some(ModelRef::new("builtin", "script")),
+            ..ThreadStartParams::default()
+        };
+        let started = host.ask::<method::ThreadStart>(params).await.expect("a thread starts");
+        let (thread, stop) = (started.thread.id, Arc::new(AtomicBool::new(false)));
+        let living = tokio::spawn({
+            let (thread, stop) = (thread.clone(), stop.clone());
+            async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let turn = host.start_turn(&thread, "script:\nrepeat 200 every=3ms bytes=20").await;
+                    host.turn_ended(&turn).await;
+                }
+                host
+            }
+        });
+        Self { thread, stop, living }
+    }
+
+    /// Ends it; gives the number of its turns.
+    ///
+    /// # Errors
+    /// When anything had happened to it.
+    async fn end(self) -> Result<usize, String> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut host = self.living.await.map_err(|failed| failed.to_string())?;
+        let watched = Witness::of(host.seen(), &HashMap::new());
+        let watched = watched.turns(&self.thread);
+        let read = host.read(&self.thread).await;
+        let newest = &watched[watched.len() - read.turns.len()..];
+        if newest != read.turns || newest.iter().any(|turn| turn.summary.status != TurnStatus::Completed) {
+            return Err(difference(newest, &read.turns));
+        }
+        let seen = host.close().await;
+        match seen.iter().find(|line| matches!(line, Seen::Told(ServerNotification::Error(_)))) {
+            None => Ok(watched.len()),
+            Some(error) => Err(format!("it met an error: {error:?}")),
+        }
+    }
 }
 
 struct Home {
@@ -95,6 +173,8 @@ struct Home {
     setup: Setup,
     project: PathBuf,
     provider: Provider,
+    /// Threads of somebody who lives.
+    of_others: Vec<ThreadId>,
     /// The histories as they were read last.
     known: BTreeMap<ThreadId, Vec<Turn>>,
     tally: Tally,
@@ -108,8 +188,16 @@ impl Home {
         let provider = Provider::start().await;
         follow_plans(&provider);
         let setup = Setup::new(directory.path().join("home")).with_provider(provider.base_url());
-        let (known, tally) = (BTreeMap::new(), Tally::default());
-        Self { dice, _directory: directory, setup, project, provider, known, tally }
+        Self {
+            dice,
+            _directory: directory,
+            setup,
+            project,
+            provider,
+            of_others: Vec::new(),
+            known: BTreeMap::new(),
+            tally: Tally::default(),
+        }
     }
 
     async fn live_and_die(&mut self) -> Result<(), String> {
@@ -128,6 +216,8 @@ impl Home {
         let tally = &mut self.tally;
         tally.lives += 1;
         tally.lines += death.lines;
+        let wal = std::fs::metadata(self.setup.home.join("raddle.db-wal"));
+        tally.long_wals += u32::from(wal.is_ok_and(|wal| wal.len() >= LONG_WAL_BYTES));
         tally.unopened += u32::from(!death.opened);
         tally.unanswered += u32::from(death.unanswered);
         tally.threads_unanswered += u32::from(death.thread_unanswered);
@@ -146,7 +236,9 @@ impl Home {
     async fn reopen(&mut self, death: &Death) -> Result<(), String> {
         let witness = &death.witness;
         let reopened = Reopened::open(&self.setup.home, Some(self.provider.base_url())).await;
-        let listed: Vec<ThreadId> = reopened.threads().await.into_iter().map(|thread| thread.id).collect();
+        let mut listed: Vec<ThreadId> =
+            reopened.threads().await.into_iter().map(|thread| thread.id).collect();
+        listed.retain(|id| !self.of_others.contains(id));
         if let Some(lost) = witness.threads().chain(self.known.keys()).find(|id| !listed.contains(id)) {
             return Err(format!("thread {lost} is not listed"));
         }
@@ -174,6 +266,12 @@ impl Home {
         // P5: what recovery wrote is what a reader saw without it.
         if again != read {
             return Err(format!("resuming changed it: {}", difference(&read, &again)));
+        }
+        if let Some(shown) = witness.usage(id)
+            && (resumed.usage.counts.input < shown.counts.input
+                || resumed.usage.counts.output < shown.counts.output)
+        {
+            return Err(format!("{shown:?} were shown as used, {:?} are stored", resumed.usage));
         }
         let newest = &read[read.len().saturating_sub(resumed.turns.len())..];
         if resumed.turns != newest || resumed.running_turn.is_some() {
@@ -274,5 +372,7 @@ impl Tally {
         self.calls_closed += other.calls_closed;
         self.turns += other.turns;
         self.lines += other.lines;
+        self.long_wals += other.long_wals;
+        self.turns_of_survivors += other.turns_of_survivors;
     }
 }

@@ -36,6 +36,8 @@ struct Planned {
     calls: Vec<(String, &'static str, Value)>,
     /// The first attempt breaks off behind what is said.
     breaks: bool,
+    /// The script says much at a time.
+    heavy: bool,
 }
 
 impl Plan {
@@ -59,7 +61,8 @@ impl Plan {
             // A script without statements would be none.
             script.push_str("text \"Well, \"\n");
             let _ = writeln!(script, "repeat {} every=1ms as=reasoning \"ö \"", reply.thoughts.len());
-            let _ = writeln!(script, "repeat {} every=1ms bytes=8", 2 * reply.words.len());
+            let bytes = if reply.heavy { 6_000 } else { 8 };
+            let _ = writeln!(script, "repeat {} every=1ms bytes={bytes}", 2 * reply.words.len());
             if reply.breaks {
                 script.push_str("fail 1 network retryable after=5ms it broke off\n");
             }
@@ -103,8 +106,8 @@ impl Plan {
             (id, "bash", json!({ "command": command }))
         });
         let calls = calls.collect();
-        let breaks = dice.chance(15);
-        Planned { thoughts, words, calls, breaks }
+        let (breaks, heavy) = (dice.chance(15), dice.chance(15));
+        Planned { thoughts, words, calls, breaks, heavy }
     }
 
     fn played(self, number: u64, first_attempt: bool) -> Reply {

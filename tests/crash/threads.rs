@@ -1,13 +1,17 @@
-//! Threads that nothing was said in yet.
+//! What of a thread is there after its process died, apart from its turns.
 //!
-//! Neighbours: host, reopened.
+//! Neighbours: host, reopened, witness.
 
+use std::collections::HashMap;
+
+use raddle::protocol::methods::ServerNotification;
 use raddle::protocol::thread::ApprovalMode;
-use raddle::protocol::{ThreadId, TurnStatus};
+use raddle::protocol::{ThreadId, TokenUsage, TurnStatus};
 use raddle_fakes::{Provider, Reply};
 
-use crate::host::{Host, Setup};
+use crate::host::{Host, Seen, Setup};
 use crate::reopened::Reopened;
+use crate::witness::Witness;
 
 /// Killed with the answer just read, again and again in the same home.
 #[tokio::test]
@@ -44,4 +48,32 @@ async fn r18_p1_a_thread_whose_start_was_answered_is_there() {
         assert_eq!(turn.summary.status, TurnStatus::Completed);
         host.close().await;
     }
+}
+
+/// The last turn dies before its model has counted anything.
+#[tokio::test]
+async fn p1_totals_are_those_that_were_told_before_the_turn_that_was_cut_off() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let provider = Provider::start().await;
+    let setup = Setup::new(directory.path().join("home")).with_provider(provider.base_url());
+    let mut host = Host::start(&setup).await;
+    let thread = host.start_thread(directory.path(), ApprovalMode::Ask).await;
+    provider.push(Reply::says("Hello."));
+    host.run(&thread, "hi").await;
+    let told = Witness::of(host.seen(), &HashMap::new()).usage(&thread).expect("totals were told");
+    assert_ne!(told, TokenUsage::default());
+
+    // Twice, so that the turn before is one that was cut off, too.
+    for _ in 0..2 {
+        provider.push(Reply::stream().text("early ").hang());
+        host.start_turn(&thread, "speak").await;
+        host.until("the early text", |seen| {
+            matches!(seen, Seen::Told(ServerNotification::ItemAgentMessageDelta(_))).then_some(())
+        })
+        .await;
+        host.kill().await;
+        host = Host::start(&setup).await;
+        assert_eq!(host.resume(&thread).await.expect("its owner is dead").usage, told);
+    }
+    host.close().await;
 }

@@ -8,7 +8,7 @@ use raddle::protocol::fold::Change;
 use raddle::protocol::methods::{Method, ServerNotification, method};
 use raddle::protocol::thread::{Thread, ThreadSettings};
 use raddle::protocol::turn::TurnStartResult;
-use raddle::protocol::{Item, ItemId, ItemKind, ItemStatus, ThreadId, Turn, TurnId, TurnStatus};
+use raddle::protocol::{Item, ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, Turn, TurnId, TurnStatus};
 use serde_json::Value;
 
 use crate::host::Seen;
@@ -48,6 +48,8 @@ struct Shown {
     accepted: Vec<(TurnId, String)>,
     /// Steers that were answered, with their texts.
     steered: Vec<(TurnId, String)>,
+    /// The totals that were told last.
+    usage: Option<TokenUsage>,
     /// The settings that the last answer said are durable.
     settings: Option<ThreadSettings>,
     /// Settings that were asked for, and not answered.
@@ -87,6 +89,9 @@ impl Witness {
         match notification {
             ServerNotification::TurnStarted(n) => {
                 self.thread(&n.thread_id).turns.push(Turn::new(n.turn.clone()));
+            }
+            ServerNotification::ThreadTokenUsageUpdated(n) => {
+                self.thread(&n.thread_id).usage = Some(n.usage);
             }
             other => {
                 let Some((thread_id, turn_id, change)) = Change::of_notification(other) else { return };
@@ -130,6 +135,16 @@ impl Witness {
     /// The threads that the victim is known to have.
     pub(crate) fn threads(&self) -> impl Iterator<Item = &ThreadId> {
         self.threads.iter().filter(|(_, shown)| shown.started).map(|(id, _)| id)
+    }
+
+    /// The turns of a thread that began.
+    pub(crate) fn turns(&self, id: &ThreadId) -> &[Turn] {
+        self.threads.get(id).map_or(&[], |shown| shown.turns.as_slice())
+    }
+
+    /// The totals of a thread that were told last.
+    pub(crate) fn usage(&self, id: &ThreadId) -> Option<TokenUsage> {
+        self.threads.get(id)?.usage
     }
 
     /// The turns that were under way when the lines end.

@@ -24,7 +24,7 @@ use raddle_protocol::event::LoggedItem;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
-use raddle_protocol::{Recorded, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_protocol::{EventBody, Recorded, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::Lease;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -63,7 +63,7 @@ pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error
     let head = shared.store.head_turn(id).await?;
     let mut usage = TokenUsage::default();
     if let Some(turn) = &head {
-        usage = totals(&turn.events);
+        usage = totals(shared, id, &turn.events).await?;
         let closing = recover(&turn.events, usage);
         if !closing.is_empty() {
             tracing::info!(thread = %id, turn = %turn.id, "closing a turn that was cut off");
@@ -74,15 +74,27 @@ pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error
     Ok(Loaded { lease, settings: row.settings, head: head.map(|turn| turn.id), depth, usage })
 }
 
-/// The branch's totals as the events of its last turn tell them.
-fn totals(events: &[Recorded]) -> TokenUsage {
-    use raddle_protocol::EventBody;
-    let told = events.iter().rev().find_map(|recorded| match &recorded.event.body {
-        EventBody::TurnCompleted(ended) => Some(ended.thread_usage),
-        EventBody::TokenUsageUpdated(usage) => Some(*usage),
+/// The branch's totals as the events of its newest turn tell them, or those of the turn before where that one was cut
+/// off before it counted anything.
+async fn totals(shared: &Shared, id: &ThreadId, newest: &[Recorded]) -> Result<TokenUsage, Error> {
+    let told = |events: &[Recorded]| {
+        events.iter().rev().find_map(|recorded| match &recorded.event.body {
+            EventBody::TurnCompleted(ended) => Some(ended.thread_usage),
+            EventBody::TokenUsageUpdated(usage) => Some(*usage),
+            _ => None,
+        })
+    };
+    let parent = |events: &[Recorded]| match events.first().map(|recorded| &recorded.event.body) {
+        Some(EventBody::TurnStarted(started)) => started.parent.clone(),
         _ => None,
-    });
-    told.unwrap_or_default()
+    };
+    let (mut usage, mut before) = (told(newest), parent(newest));
+    while let (None, Some(turn_id)) = (usage, before.take()) {
+        if let Some(turn) = shared.store.turn(id, &turn_id).await? {
+            (usage, before) = (told(&turn.events), parent(&turn.events));
+        }
+    }
+    Ok(usage.unwrap_or_default())
 }
 
 /// Where a thread's task lives.
