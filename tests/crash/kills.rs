@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use raddle::protocol::fold::INTERRUPTED_CALL_OUTPUT;
 use raddle::protocol::methods::{ServerNotification, method};
-use raddle::protocol::thread::ThreadStartParams;
+use raddle::protocol::thread::{Thread, ThreadStartParams};
 use raddle::protocol::{ItemKind, ItemStatus, ModelRef, ThreadId, Turn, TurnStatus};
 use raddle_fakes::Provider;
 use tempfile::TempDir;
@@ -262,7 +262,14 @@ impl Home {
         let limit = 1 + u32::try_from(self.dice.roll(9)).unwrap_or_default();
         let (thread, read) = reopened.read(id, limit).await;
         let resumed = reopened.resume(id).await;
-        let (_, again) = reopened.read(id, limit).await;
+        let (header, again) = reopened.read(id, limit).await;
+        // The time at which something was last said in it is told exactly only by the end that recovery writes.
+        let later = header.updated_at >= thread.updated_at;
+        let header =
+            Thread { status: thread.status.clone(), updated_at: thread.updated_at.clone(), ..header };
+        if header != thread || !later {
+            return Err(format!("resuming changed {thread:?} into {header:?}"));
+        }
         // P5: what recovery wrote is what a reader saw without it.
         if again != read {
             return Err(format!("resuming changed it: {}", difference(&read, &again)));

@@ -1,6 +1,10 @@
 //! Crash tests: a host in a process of its own, real signals, real disks.
 //!
 //! The host is `victim.rs`; [`host`] drives it, [`witness`] holds what it showed against what is stored.
+//!
+//! `RADDLE_CRASH_SEED=N` repeats what chance decided in a failed run, as far as the speed of the machine lets it.
+//! `RADDLE_CRASH_LOG=debug` lets victims log to standard error. The tests of full and closed disks mount small file
+//! systems in a name space of their own; where they may not, they fail and say what they need.
 
 #![cfg(unix)]
 #![expect(
