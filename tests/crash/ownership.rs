@@ -1,6 +1,6 @@
 //! Two processes on one home. Holds: P2. Case: R46.
 //!
-//! Neighbours: host, reopened.
+//! Neighbours: host.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! A home that is opened again, in the test's own process.
 //!
-//! Neighbours: host.
+//! Neighbours: none.
 
 use std::path::{Path, PathBuf};
 
