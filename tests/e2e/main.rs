@@ -9,6 +9,7 @@ mod failures;
 mod history;
 mod input;
 mod races;
+mod settled;
 mod shutdown;
 mod tools;
 mod transport;

@@ -89,7 +89,7 @@ async fn p3_an_acceptance_races_with_an_interrupt() {
     for round in 0..25 {
         let file = format!("file-{round}");
         let command = format!("echo once >> {file}");
-        world.provider().push(Reply::calls(&[("c", "bash", json!({ "command": command }))]));
+        world.provider().push(Reply::calls(&[(&format!("c{round}"), "bash", json!({ "command": command }))]));
         let turn = client.start(&thread, "Touch").await;
         let ask = client.asked(round).await;
         // The model may come to be asked again before the interrupt arrives.
@@ -102,7 +102,7 @@ async fn p3_an_acceptance_races_with_an_interrupt() {
             // It came after the end.
             Err(error) => assert_eq!(error.code, ErrorCode::TurnMismatch),
         }
-        let (item, output) = call(&ended, "c");
+        let (item, output) = call(&ended, &format!("c{round}"));
         let runs = std::fs::read_to_string(world.project().join(&file)).unwrap_or_default();
         match item.status {
             ItemStatus::Completed => assert_eq!(runs, "once\n"),
@@ -124,7 +124,7 @@ async fn p3_an_answer_races_with_its_client_leaving() {
     for round in 0..25 {
         let file = format!("file-{round}");
         let command = format!("echo once >> {file}");
-        world.provider().push(Reply::calls(&[("c", "bash", json!({ "command": command }))]));
+        world.provider().push(Reply::calls(&[(&format!("c{round}"), "bash", json!({ "command": command }))]));
         world.provider().push(Reply::says("Done."));
         let client = world.client().await;
         let turn = client.start(&thread, "Touch").await;
@@ -132,7 +132,7 @@ async fn p3_an_answer_races_with_its_client_leaving() {
         tokio::join!(client.decide(&ask, Decision::Accept), client.close());
         let ended = watcher.end(&turn).await;
         assert_eq!(ended.summary.status, TurnStatus::Completed);
-        let (item, _) = call(&ended, "c");
+        let (item, _) = call(&ended, &format!("c{round}"));
         let runs = std::fs::read_to_string(world.project().join(&file)).unwrap_or_default();
         match item.status {
             ItemStatus::Completed => assert_eq!(runs, "once\n"),

@@ -96,7 +96,7 @@ impl Engine {
         &self.shared.hub
     }
 
-    /// Creates a durable thread, owned and loaded, with `subscriber` subscribed; answers, then tells everybody.
+    /// Creates a durable thread, owned and loaded, with `subscriber` subscribed; tells everybody, then answers.
     ///
     /// # Durability
     /// The answer comes after a barrier: an id that was given out can always be used.
@@ -108,8 +108,10 @@ impl Engine {
     ) {
         match self.create(params, subscriber).await {
             Ok(thread) => {
-                answer.send(Ok(thread.clone()));
-                self.shared.hub.broadcast(ServerNotification::ThreadStarted(ThreadNotification { thread }));
+                // In this order, so that nobody can start a turn in it, and be heard, before it has been announced.
+                let announced = ThreadNotification { thread: thread.clone() };
+                self.shared.hub.broadcast(ServerNotification::ThreadStarted(announced));
+                answer.send(Ok(thread));
             }
             Err(error) => answer.send(Err(error)),
         }

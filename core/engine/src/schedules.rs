@@ -3,7 +3,7 @@
 //! A small world stands in for the driver: it holds a log as the store keeps it, a pipeline, and whatever the machine
 //! wanted done. Each number of a schedule picks one of the things that may happen next. Holds: P1, P3, P4, P5.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -80,6 +80,16 @@ impl Disk {
 
     fn events_of(&self, turn: &TurnId) -> Vec<Recorded> {
         self.log.iter().filter(|row| row.event.turn_id.as_ref() == Some(turn)).cloned().collect()
+    }
+
+    fn call_ids(&self) -> HashSet<ItemId> {
+        let calls = self.log.iter().filter_map(|row| match &row.event.body {
+            EventBody::ItemCompleted(logged) if logged.item.kind.type_name() == "toolCall" => {
+                Some(logged.item.id.clone())
+            }
+            _ => None,
+        });
+        calls.collect()
     }
 
     fn turn_ids(&self) -> Vec<TurnId> {
@@ -292,7 +302,11 @@ impl World {
         assert!(open.is_empty(), "P3: calls without results: {open:?}");
     }
 
+    /// As the driver does: a turn starts once all of the one before is committed, so that the head is known.
     fn start(&mut self) {
+        if !self.machine.is_running() && !self.pipeline.is_empty() {
+            return;
+        }
         let token = self.token();
         let tools =
             BTreeMap::from([("look".to_owned(), Effect::ReadOnly), ("change".to_owned(), Effect::Mutating)]);
@@ -305,6 +319,7 @@ impl World {
             text: "do it".into(),
             client_message_id: Some("mine".into()),
             request_id: None,
+            used_call_ids: self.disk.call_ids(),
             settings: RunSettings {
                 model: ModelRef::new("p", "m"),
                 context_window: 1_000,
@@ -437,10 +452,15 @@ impl World {
             }
         }
         assert!(self.asked.is_empty(), "P4: never answered: {:?}", self.asked);
+        let mut ids = HashSet::new();
         for id in self.disk.turn_ids() {
             let turn = Turn::live(&self.disk.events_of(&id)).expect("begun");
             assert_ne!(turn.summary.status, TurnStatus::InProgress, "every turn has its end");
             assert!(turn.items.iter().all(|item| item.status != ItemStatus::InProgress), "and every item");
+            assert!(
+                turn.items.iter().all(|item| ids.insert(item.id.clone())),
+                "ids are unique on the branch"
+            );
             let places: Vec<_> = turn.items.iter().map(|item| item.index).collect();
             let expected: Vec<_> = (0..turn.items.len()).map(|place| Some(place as u32)).collect();
             assert_eq!(places, expected, "items are numbered without gaps");

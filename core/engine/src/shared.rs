@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use raddle_models::{FoundModels, Models, ResolvedModel};
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::thread::{ThreadStatus, ThreadStatusNotification};
 use raddle_protocol::{ModelRef, ThreadId};
 use raddle_store::Store;
 use raddle_tools::Toolbox;
@@ -216,7 +218,12 @@ impl Shared {
         let loaded = driver::load(self, id).await?;
         let row = self.store.thread(id).await?;
         self.failed.lock().remove(id);
-        Ok(driver::spawn(self, id.clone(), row.cwd.into(), loaded, Vec::new()))
+        let handle = driver::spawn(self, id.clone(), row.cwd.into(), loaded, Vec::new());
+        self.hub.broadcast(ServerNotification::ThreadStatusChanged(ThreadStatusNotification {
+            thread_id: id.clone(),
+            status: ThreadStatus::Idle,
+        }));
+        Ok(handle)
     }
 
     /// A thread's task has ended.

@@ -20,6 +20,9 @@ pub const LIST_PAGE_MAX: u32 = 200;
 /// Characters of a `clientMessageId`; an empty or longer one is `invalidParams`.
 pub const CLIENT_MESSAGE_ID_CHARS_MAX: usize = 128;
 
+/// Bytes of an input's text; a longer one is `invalidParams`. Ours: in process no line bounds it.
+pub const INPUT_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// Characters of a failed turn's `error.message`; the rest is cut.
 pub const TURN_ERROR_CHARS_MAX: usize = 2_000;
 

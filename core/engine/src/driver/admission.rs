@@ -5,15 +5,15 @@
 //!
 //! Neighbours: driver, error, prompt, subscriber, thread, turn.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use raddle_models::Message as ModelMessage;
 use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams, ThreadStatus};
 use raddle_protocol::turn::{StartStatus, TurnStartParams, TurnStartResult};
-use raddle_protocol::{ModelRef, ThreadId, TurnId};
+use raddle_protocol::{ItemKind, ModelRef, ThreadId, TurnId};
 use tokio::time::Sleep;
 
 use super::requests::{Pending, check_input};
@@ -113,9 +113,10 @@ impl Driver {
         self.admit(Purpose::Start { params, subscriber, answer });
     }
 
-    /// Whether the running turn is on its way out: being stopped, or ended with its end not yet committed.
+    /// Whether the running turn is on its way out: being stopped, or ended with something of it not yet committed. The
+    /// branch's head is known only once all of it is.
     fn is_ending(&self) -> bool {
-        self.machine.is_settling() || (!self.machine.is_running() && self.running.is_some())
+        self.machine.is_settling() || (!self.machine.is_running() && !self.pipeline.is_empty())
     }
 
     /// Starts what waited for the old turn to end, once it has ended.
@@ -199,10 +200,10 @@ impl Driver {
         params: TurnStartParams,
         subscriber: Option<Arc<dyn Subscriber>>,
         answer: Answer<TurnStartResult>,
-        context: TurnContext,
+        mut context: TurnContext,
     ) {
         if let Some(subscriber) = subscriber {
-            self.subscribe(subscriber);
+            self.subscribe_initiator(subscriber);
         }
         let info = &context.model.info;
         let settings = RunSettings {
@@ -212,6 +213,7 @@ impl Driver {
             approval_mode: self.newest_settings().approval_mode,
             tools: self.tools.table(),
         };
+        let used_call_ids = std::mem::take(&mut context.used_call_ids);
         self.context = Some(context);
         let token = self.wait_for(Pending::Start { answer, request_id: params.request_id.clone() });
         self.step(Input::Start(Box::new(StartTurn {
@@ -222,6 +224,7 @@ impl Driver {
             text: params.text,
             client_message_id: params.client_message_id,
             request_id: params.request_id,
+            used_call_ids,
             settings,
         })));
     }
@@ -271,12 +274,16 @@ async fn context(
     has_history: bool,
 ) -> Result<TurnContext, Error> {
     let model = shared.resolve(model.as_ref()).await?;
-    let name = ModelRef::new(model.info.provider.clone(), model.info.id.clone());
-    let history = if has_history { history(shared, id, &name).await? } else { Vec::new() };
-    Ok(TurnContext { model, history })
-}
-
-async fn history(shared: &Shared, id: &ThreadId, model: &ModelRef) -> Result<Vec<ModelMessage>, Error> {
-    let turns = shared.store.branch(id).await?;
-    Ok(turns.iter().flat_map(|turn| prompt::messages(&prompt::final_items(&turn.events), model)).collect())
+    let mut context = TurnContext { model, history: Vec::new(), used_call_ids: HashSet::new() };
+    if has_history {
+        let name = ModelRef::new(context.model.info.provider.clone(), context.model.info.id.clone());
+        for turn in shared.store.branch(id).await? {
+            let items = prompt::final_items(&turn.events);
+            context.history.extend(prompt::messages(&items, &name));
+            let calls =
+                items.into_iter().filter(|logged| matches!(logged.item.kind, ItemKind::ToolCall { .. }));
+            context.used_call_ids.extend(calls.map(|logged| logged.item.id));
+        }
+    }
+    Ok(context)
 }

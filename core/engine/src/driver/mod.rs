@@ -12,7 +12,7 @@ mod model;
 mod requests;
 mod tools;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use raddle_protocol::event::LoggedItem;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
-use raddle_protocol::{EventBody, Recorded, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_protocol::{EventBody, ItemId, Recorded, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::Lease;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -117,6 +117,8 @@ struct Running {
 struct TurnContext {
     model: raddle_models::ResolvedModel,
     history: Vec<ModelMessage>,
+    /// Ids of the history's calls; taken by the turn that starts.
+    used_call_ids: HashSet<ItemId>,
 }
 
 /// One loaded thread.
@@ -390,6 +392,10 @@ impl Driver {
         };
         if let Err(error) = self.shared.store.release(&self.lease).await {
             tracing::warn!(thread = %self.id, %error, "the thread's ownership was not given back");
+        }
+        if failed.is_none() && !self.shared.is_stopping() {
+            // Before the next load may begin, which would say that the thread is idle.
+            self.set_status(ThreadStatus::NotLoaded);
         }
         self.shared.forget(&self.id, &self.glance, failed);
         // What came in between is for whoever loads the thread next; waited for, since a sender may be half-way.

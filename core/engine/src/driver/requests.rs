@@ -7,7 +7,7 @@ use std::sync::Arc;
 use raddle_protocol::Event;
 use raddle_protocol::RpcError;
 use raddle_protocol::event::EventBody;
-use raddle_protocol::limits::CLIENT_MESSAGE_ID_CHARS_MAX;
+use raddle_protocol::limits::{CLIENT_MESSAGE_ID_CHARS_MAX, INPUT_TEXT_BYTES_MAX};
 use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams};
 use raddle_protocol::turn::{StartStatus, TurnStartResult, TurnSteerParams, TurnSteerResult};
 
@@ -109,11 +109,15 @@ impl Driver {
         if attach.expected_head.as_ref().is_some_and(|expected| expected != &self.ended_head) {
             return attach.deliver.send(Err(Error::StaleHistory));
         }
-        self.subscribe(attach.subscriber);
+        if !self.subscribers.iter().any(|known| known.id() == attach.subscriber.id()) {
+            // Who watches is asked after those who started something.
+            self.subscribers.push(attach.subscriber);
+        }
         attach.deliver.send(Ok(self.live()));
     }
 
-    pub(super) fn subscribe(&mut self, subscriber: Arc<dyn Subscriber>) {
+    /// Subscribes who starts a turn, before all others: questions go to the most recent initiator first.
+    pub(super) fn subscribe_initiator(&mut self, subscriber: Arc<dyn Subscriber>) {
         self.subscribers.retain(|known| known.id() != subscriber.id());
         self.subscribers.insert(0, subscriber);
     }
@@ -171,6 +175,12 @@ impl Driver {
 pub(super) fn check_input(text: &str, client_message_id: Option<&str>) -> Result<(), Error> {
     if text.trim().is_empty() {
         return Err(Error::invalid("`text` is empty: say something"));
+    }
+    if text.len() > INPUT_TEXT_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "`text` has {} bytes; at most {INPUT_TEXT_BYTES_MAX} are taken: put it into a file",
+            text.len()
+        )));
     }
     if let Some(id) = client_message_id
         && (id.is_empty() || id.chars().count() > CLIENT_MESSAGE_ID_CHARS_MAX)

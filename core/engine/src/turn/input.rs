@@ -2,7 +2,7 @@
 //!
 //! Neighbours: command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use raddle_models::ModelEvent;
@@ -104,6 +104,8 @@ pub struct StartTurn {
     pub client_message_id: Option<String>,
     /// The client's token for the start.
     pub request_id: Option<String>,
+    /// Ids of calls on the branch, which no call of this turn may have again.
+    pub used_call_ids: HashSet<ItemId>,
     /// How it is to run.
     pub settings: RunSettings,
 }

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: calls, command, input, reply, state.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use raddle_protocol::event::{EventBody, TurnEnded, TurnStarted};
 use raddle_protocol::methods::ServerNotification;
@@ -108,7 +108,7 @@ impl Machine {
             next_index: 0,
             reply: 0,
             steers: VecDeque::new(),
-            call_ids: HashSet::new(),
+            call_ids: start.used_call_ids,
             usage: TokenUsage::default(),
         };
         let started = TurnStarted {
@@ -162,10 +162,6 @@ impl Machine {
     /// Stops the running turn, wherever it is; ends it at once if nothing of it runs.
     pub(super) fn stop(&mut self, out: &mut Out<'_>) {
         let Some(run) = &mut self.run else { return };
-        if !run.steers.is_empty() {
-            run.steers.clear();
-            out.push(queue_updated(run));
-        }
         match std::mem::replace(&mut run.stage, Stage::Calling(Calling::default())) {
             Stage::Replying(mut replying) => {
                 out.push(Command::DropModel);
@@ -223,6 +219,7 @@ impl Machine {
     /// Ends the turn. Everything of it has ended by now.
     pub(super) fn end(&mut self, out: &mut Out<'_>, status: TurnStatus, error: Option<TurnError>) {
         let Some(mut run) = self.run.take() else { return };
+        let withdrawn = run.withdraw_steers(out);
         run.turn.status = status;
         run.turn.completed_at = Some(out.at);
         run.turn.error = error;
@@ -232,10 +229,8 @@ impl Machine {
             thread_usage: self.usage,
             request_id: run.request_id.clone(),
         };
-        let waiting = !run.steers.is_empty();
         run.append(out, EventBody::TurnCompleted(ended));
-        if waiting {
-            run.steers.clear();
+        if withdrawn {
             out.push(queue_updated(&run));
         }
         out.push(Command::Status(ThreadStatus::Idle));
@@ -257,7 +252,7 @@ fn queue_updated(run: &Run) -> Command {
     }))
 }
 
-/// An id for a call that is unique in the turn, and in the thread when it had to be made up.
+/// An id for a call that is unique on the branch: the model's own, unless it has none or used it before.
 pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
     if let Some(given) = given.filter(|id| !id.is_empty()) {
         let id = ItemId::new(given);
@@ -265,8 +260,11 @@ pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
             return id;
         }
     }
-    let id = ItemId::new(format!("call_{}_{}", run.depth, run.next_item));
-    run.next_item += 1;
-    run.call_ids.insert(id.clone());
-    id
+    loop {
+        let id = ItemId::new(format!("call_{}_{}", run.depth, run.next_item));
+        run.next_item += 1;
+        if run.call_ids.insert(id.clone()) {
+            return id;
+        }
+    }
 }

@@ -47,7 +47,7 @@ pub(super) struct Run {
     pub(super) reply: u32,
     /// Steers that the model has not seen.
     pub(super) steers: VecDeque<Steer>,
-    /// Ids of calls in this turn, so that a model that repeats one gets two items all the same.
+    /// Ids of calls on the branch, so that a model that repeats one gets two items all the same.
     pub(super) call_ids: HashSet<ItemId>,
     pub(super) usage: TokenUsage,
 }
@@ -165,10 +165,25 @@ impl Run {
 
     /// Appends a whole user message: what a start or a steer said.
     pub(super) fn say(&mut self, out: &mut Out<'_>, steer: Steer) {
+        self.record(out, steer, ItemStatus::Completed);
+    }
+
+    /// Appends the steers that the model will never see, as interrupted: they were accepted, so they are not lost, and
+    /// they are not sent in a later turn. Returns whether there were any.
+    pub(super) fn withdraw_steers(&mut self, out: &mut Out<'_>) -> bool {
+        let waiting = std::mem::take(&mut self.steers);
+        let any = !waiting.is_empty();
+        for steer in waiting {
+            self.record(out, steer, ItemStatus::Interrupted);
+        }
+        any
+    }
+
+    fn record(&mut self, out: &mut Out<'_>, steer: Steer, status: ItemStatus) {
         let item = Item {
             id: steer.item_id,
             kind: ItemKind::UserMessage { text: steer.text, client_message_id: steer.client_message_id },
-            status: ItemStatus::Completed,
+            status,
             index: Some(self.fresh_index()),
             parent_item_id: None,
             started_at: Some(out.at),
