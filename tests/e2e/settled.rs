@@ -1,12 +1,14 @@
-//! What the first soak turned up, settled since.
+//! What the soak and a sceptical reviewer turned up, settled since.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use raddle::protocol::ErrorCode;
 use raddle::protocol::approval::Decision;
+use raddle::protocol::limits::INPUT_TEXT_BYTES_MAX;
 use raddle::protocol::methods::{ClientRequest, method};
-use raddle::protocol::thread::{ApprovalMode, ThreadStatus};
+use raddle::protocol::thread::{ApprovalMode, ThreadListParams, ThreadStartParams, ThreadStatus};
 use raddle::protocol::turn::{StartStatus, TurnInterruptParams, TurnStartParams};
+use raddle::protocol::{ErrorCode, TurnStatus};
 use raddle_tests::{Gate, Reply, Setup, World, agent_text, user_texts};
 use serde_json::json;
 
@@ -106,7 +108,7 @@ async fn call_ids_are_unique_on_the_branch() {
     let world = World::start().await;
     let client = world.client().await;
     let thread = world.thread(&client).await;
-    let mut ids = std::collections::HashSet::new();
+    let mut ids = HashSet::new();
     for _ in 0..3 {
         world.provider().push(Reply::calls(&[("call_1", "ls", json!({ "path": "." }))]));
         world.provider().push(Reply::says("Done."));
@@ -114,5 +116,84 @@ async fn call_ids_are_unique_on_the_branch() {
         ids.extend(ended.items.into_iter().map(|item| item.id));
     }
     assert_eq!(ids.len(), 9, "{ids:?}");
+    world.finish().await;
+}
+
+/// Whoever finds a thread before its creator has the answer meets the one task that it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_thread_is_loaded_once_while_it_is_created() {
+    let world = World::with_builtin("echo").await;
+    let [creator, eager] = [world.client().await, world.client().await];
+    let mut known = HashSet::new();
+    for _ in 0..60 {
+        let cwd = world.project().display().to_string();
+        let params = ThreadStartParams { cwd, ..Default::default() };
+        let start = creator.send(ClientRequest::ThreadStart(params)).await;
+        let found = loop {
+            let params = ThreadListParams { limit: Some(200), ..Default::default() };
+            let list = eager.request::<method::ThreadList>(params).await.unwrap();
+            if let Some(new) = list.threads.into_iter().find(|thread| known.insert(thread.id.clone())) {
+                break new.id;
+            }
+        };
+        eager.resume(&found).await;
+        let thread = creator.answer_to::<method::ThreadStart>(&start).await.unwrap().thread.id;
+        assert_eq!(thread, found);
+        let turn = creator.start(&thread, "hello").await;
+        assert_eq!(creator.end(&turn).await.summary.status, TurnStatus::Completed);
+        eager.end(&turn).await;
+    }
+    world.finish().await;
+}
+
+/// A provider's call id in the form of our own ids takes no other item's place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_call_id_is_never_taken_for_a_message() {
+    let world = World::with_builtin("script").await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    let script = r#"script: call ls#1.0 {"path":"."} ;; call ls#1.1 {"path":"."} ;; --- ;; text Done."#;
+    let ended = client.run(&thread, script).await;
+    assert_eq!(user_texts(&ended).len(), 1);
+    assert_eq!(agent_text(&ended), "Done.");
+    assert_eq!(ended.items.len(), 4, "{ended:?}");
+    world.finish().await;
+}
+
+/// An interrupt that names another turn leaves a start alone that is on its way in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_of_another_turn_cancels_no_start() {
+    let world = World::with_builtin("echo").await;
+    let [one, other] = [world.client().await, world.client().await];
+    let thread = world.thread(&one).await;
+    for round in 0..50 {
+        let text = format!("hello {round}");
+        let start = one.send(ClientRequest::TurnStart(TurnStartParams::new(thread.clone(), text))).await;
+        let refused = other.interrupt(&thread, Some(&"not this one".into())).await;
+        assert_eq!(refused.unwrap_err().code, ErrorCode::TurnMismatch);
+        let started = one.answer_to::<method::TurnStart>(&start).await.unwrap();
+        assert_eq!(started.status, StartStatus::Started);
+        one.end(&started.turn_id.unwrap()).await;
+    }
+    world.finish().await;
+}
+
+/// Pages end early rather than grow past what a connection takes, and every turn can still be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_pages_are_bounded_in_bytes() {
+    let world = World::with_builtin("script").await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    for _ in 0..5 {
+        client.run(&thread, &format!("{}\nscript: text ok", "x".repeat(400_000))).await;
+    }
+    let page = client.read(&thread).await;
+    assert_eq!(page.turns.len(), 2);
+    assert!(page.next_cursor.is_some());
+    let resumed = world.client().await.resume(&thread).await;
+    assert_eq!(resumed.turns.len(), 2);
+    assert_eq!(client.read_all(&thread, 50).await.len(), 5);
+    let refused = client.start_refused(&thread, &"x".repeat(INPUT_TEXT_BYTES_MAX + 1)).await;
+    assert_eq!(refused.code, ErrorCode::InvalidParams);
     world.finish().await;
 }

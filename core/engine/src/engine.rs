@@ -1,13 +1,15 @@
 //! The engine: the threads of one process and what they share.
 //!
-//! Neighbours: clock, driver, error, shared, subscriber, thread.
+//! Neighbours: error, shared, subscriber, thread.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use raddle_protocol::event::{EventBody, ThreadStarted};
-use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
+use raddle_protocol::limits::{
+    HISTORY_PAGE_BYTES_MAX, HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX,
+};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
     Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadSettingsUpdateParams,
@@ -16,13 +18,10 @@ use raddle_protocol::thread::{
 use raddle_protocol::turn::{
     TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
 };
-use raddle_protocol::{ModelInfo, ModelRef, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_protocol::{ModelInfo, ModelRef, ThreadId, Turn, TurnId};
 use raddle_store::{Counters, ListQuery, Store, StoreOptions, StoredTurn, ThreadRow};
 use raddle_tools::Toolbox;
-use tokio::sync::OnceCell;
 
-use crate::clock;
-use crate::driver::{self, Loaded};
 use crate::error::Error;
 use crate::shared::{ModelSource, Options, Shared};
 use crate::subscriber::{Answer, ConnectionId, Hub, Subscriber};
@@ -80,13 +79,16 @@ impl Engine {
         let searches = matches!(source, ModelSource::Search(_));
         let shared = Arc::new(Shared::new(options, store, source, toolbox));
         if searches {
-            let shared = shared.clone();
-            shared.tasks.clone().spawn(async move {
-                tokio::select! {
-                    _ = shared.models() => {}
-                    () = shared.stopping.cancelled() => {}
+            let search = {
+                let shared = shared.clone();
+                async move {
+                    tokio::select! {
+                        _ = shared.models() => {}
+                        () = shared.stopping.cancelled() => {}
+                    }
                 }
-            });
+            };
+            shared.tasks.spawn_on(search, &shared.runtime);
         }
         Ok(Self { shared })
     }
@@ -131,19 +133,8 @@ impl Engine {
             ThreadSettings { model: params.model, approval_mode: params.approval_mode.unwrap_or_default() };
         let id = ThreadId::generate();
         let started = ThreadStarted { cwd, name: params.name, forked_from_id: None, settings };
-        let lease = self.shared.store.create_thread(id.clone(), clock::now(), started).await?;
+        self.shared.create(&id, started, subscriber).await?;
         let row = self.shared.store.thread(&id).await?;
-        let loaded = Loaded {
-            lease,
-            settings: row.settings.clone(),
-            head: None,
-            depth: 0,
-            usage: TokenUsage::default(),
-        };
-        let handle =
-            driver::spawn(&self.shared, id.clone(), row.cwd.clone().into(), loaded, vec![subscriber]);
-        self.shared.threads.lock().insert(id, Arc::new(OnceCell::new_with(Some(handle.clone()))));
-        self.shared.stop_if_late(&handle);
         Ok(self.describe(row))
     }
 
@@ -170,8 +161,16 @@ impl Engine {
         };
         let row = self.shared.store.thread(id).await?;
         let ended = page.turns.last().and_then(ended_head);
-        let turns = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
-        Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
+        let mut turns: Vec<Turn> = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
+        let mut next_cursor = page.next_cursor;
+        let fitting = newest_that_fit(&turns);
+        if fitting < turns.len() {
+            // The cursor must name where this page ends, so the store is asked for a page that ends there.
+            let kept = u32::try_from(fitting).unwrap_or(1);
+            next_cursor = self.shared.store.page(id, cursor, kept).await?.next_cursor;
+            turns.drain(..turns.len() - fitting);
+        }
+        Ok(History { thread: self.describe(row), turns, next_cursor, ended_head: ended })
     }
 
     /// Lists threads, newest activity first.
@@ -368,6 +367,16 @@ fn ended_head(newest: &StoredTurn) -> Option<TurnId> {
         EventBody::TurnStarted(started) => started.parent.clone(),
         _ => None,
     }
+}
+
+/// How many of the newest turns fit on a page by their bytes; one always does.
+fn newest_that_fit(turns: &[Turn]) -> usize {
+    let mut bytes = 0;
+    let fitting = turns.iter().rev().take_while(|turn| {
+        bytes += turn.text_bytes();
+        bytes <= HISTORY_PAGE_BYTES_MAX
+    });
+    fitting.count().max(1)
 }
 
 /// A saved turn as a reader sees it; one that runs here stays `inProgress`.

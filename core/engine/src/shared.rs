@@ -1,6 +1,6 @@
 //! What the threads of one process share.
 //!
-//! Neighbours: driver, error, subscriber, thread.
+//! Neighbours: clock, driver, error, subscriber, thread.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -11,18 +11,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use raddle_models::{FoundModels, Models, ResolvedModel};
+use raddle_protocol::event::ThreadStarted;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{ThreadStatus, ThreadStatusNotification};
 use raddle_protocol::{ModelRef, ThreadId};
 use raddle_store::Store;
 use raddle_tools::Toolbox;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::driver;
+use crate::clock;
+use crate::driver::{self, Loaded};
 use crate::error::Error;
-use crate::subscriber::Hub;
+use crate::subscriber::{Hub, Subscriber};
 use crate::thread::{Glance, Message, ThreadHandle};
 use crate::turn::RetryPolicy;
 
@@ -112,6 +115,8 @@ pub(crate) struct Shared {
     pub(crate) toolbox: Toolbox,
     pub(crate) hub: Hub,
     pub(crate) tasks: TaskTracker,
+    /// Everything runs on the runtime that the engine was opened on, whichever one a request comes from.
+    pub(crate) runtime: Handle,
     pub(crate) stopping: CancellationToken,
     pub(crate) threads: Mutex<HashMap<ThreadId, Slot>>,
     /// Why threads that are not loaded any more could not go on.
@@ -128,6 +133,7 @@ impl Shared {
             toolbox,
             hub: Hub::default(),
             tasks: TaskTracker::new(),
+            runtime: Handle::current(),
             stopping: CancellationToken::new(),
             threads: Mutex::new(HashMap::new()),
             failed: Mutex::new(HashMap::new()),
@@ -226,6 +232,35 @@ impl Shared {
         Ok(handle)
     }
 
+    /// Creates a thread and loads it. Its slot is there before its row, so whoever finds the row meets the slot, and no
+    /// second load of it can begin.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        id: &ThreadId,
+        started: ThreadStarted,
+        subscriber: Arc<dyn Subscriber>,
+    ) -> Result<(), Error> {
+        let slot = self.threads.lock().entry(id.clone()).or_default().clone();
+        let created = slot
+            .get_or_try_init(|| async {
+                let (cwd, settings) = (started.cwd.clone(), started.settings.clone());
+                let lease = self.store.create_thread(id.clone(), clock::now(), started).await?;
+                let loaded = Loaded::empty(lease, settings);
+                Ok(driver::spawn(self, id.clone(), cwd.into(), loaded, vec![subscriber]))
+            })
+            .await;
+        match created {
+            Ok(handle) => {
+                self.stop_if_late(handle);
+                Ok(())
+            }
+            Err(error) => {
+                self.drop_slot(id, &slot);
+                Err(error)
+            }
+        }
+    }
+
     /// A thread's task has ended.
     pub(crate) fn forget(&self, id: &ThreadId, glance: &Arc<Mutex<Glance>>, failed: Option<String>) {
         let mut threads = self.threads.lock();
@@ -266,6 +301,6 @@ impl Shared {
     /// [`deliver`](Self::deliver) for a message that reached a thread on its way out.
     pub(crate) fn redeliver(self: &Arc<Self>, id: ThreadId, message: Message) {
         let shared = self.clone();
-        self.tasks.spawn(async move { shared.deliver(&id, message).await });
+        self.tasks.spawn_on(async move { shared.deliver(&id, message).await }, &self.runtime);
     }
 }

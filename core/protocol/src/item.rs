@@ -85,7 +85,30 @@ impl ItemKind {
     }
 }
 
+/// Bytes of a JSON value: its strings, and a flat amount for each node.
+pub fn value_bytes(value: &Value) -> usize {
+    const NODE: usize = 16;
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(value_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + value_bytes(value)).sum(),
+        _ => 0,
+    }
+}
+
 impl Item {
+    /// Bytes of its texts: roughly what it takes in a message.
+    pub fn text_bytes(&self) -> usize {
+        match &self.kind {
+            ItemKind::UserMessage { text, .. }
+            | ItemKind::AgentMessage { text }
+            | ItemKind::Reasoning { text } => text.len(),
+            ItemKind::ToolCall { input, output, .. } => {
+                value_bytes(input) + output.as_ref().map_or(0, String::len)
+            }
+        }
+    }
+
     /// A copy without the client's token, if there is one: it is echoed while a turn is live, never stored.
     pub fn without_client_token(&self) -> Option<Self> {
         let ItemKind::UserMessage { text, client_message_id: Some(_) } = &self.kind else { return None };

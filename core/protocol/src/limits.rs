@@ -11,6 +11,10 @@ pub const OUTBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Turns on a history page; a larger `limit` is `invalidParams`.
 pub const HISTORY_PAGE_TURNS_MAX: u32 = 50;
 
+/// Bytes of text on a history page; a page that would have more ends earlier and goes on at its cursor. One turn is
+/// always on it, however large.
+pub const HISTORY_PAGE_BYTES_MAX: usize = 1024 * 1024;
+
 /// Threads on a list page when no `limit` is given.
 pub const LIST_PAGE_DEFAULT: u32 = 50;
 
@@ -21,7 +25,7 @@ pub const LIST_PAGE_MAX: u32 = 200;
 pub const CLIENT_MESSAGE_ID_CHARS_MAX: usize = 128;
 
 /// Bytes of an input's text; a longer one is `invalidParams`. Ours: in process no line bounds it.
-pub const INPUT_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const INPUT_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Characters of a failed turn's `error.message`; the rest is cut.
 pub const TURN_ERROR_CHARS_MAX: usize = 2_000;

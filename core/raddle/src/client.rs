@@ -20,6 +20,7 @@ use raddle_protocol::server::{
 };
 use raddle_protocol::{ErrorCode, RequestId, RpcError};
 use raddle_server::{Connection, Server};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -72,9 +73,10 @@ impl Drop for Registration {
 }
 
 impl Client {
-    /// Connects and completes the handshake. Must be called within a tokio runtime.
+    /// Connects and completes the handshake.
     pub(crate) async fn connect(
         server: &Server,
+        runtime: &Handle,
         client_info: ClientInfo,
         capabilities: ClientCapabilities,
     ) -> Result<Self, ClientError> {
@@ -89,11 +91,13 @@ impl Client {
             handler: RwLock::new(None),
             over: AtomicBool::new(false),
         });
-        let pump = tokio::spawn(pump(inner.clone()));
+        let pump = runtime.spawn(pump(inner.clone()));
+        let mut handshake = Handshake { connection: &connection, done: false };
         let params = InitializeParams { client_info, capabilities };
         let initialized = inner.request::<method::Initialize>(params).await?;
         let ready = ClientNotification::Initialized(InitializedParams {});
         connection.receive(ClientMessage::Notification(ready)).await;
+        handshake.done = true;
         Ok(Self { inner, initialized, pump: Mutex::new(Some(pump)) })
     }
 
@@ -216,6 +220,20 @@ impl Inner {
             };
             inner.connection.receive(ClientMessage::Answer { id, answer }).await;
         });
+    }
+}
+
+/// Closes the connection, and so ends its pump, should the handshake fail or its future be dropped.
+struct Handshake<'a> {
+    connection: &'a Connection,
+    done: bool,
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.connection.close();
+        }
     }
 }
 

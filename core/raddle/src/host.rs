@@ -83,8 +83,8 @@ impl Drop for Inner {
 }
 
 impl Raddle {
-    /// Opens the store and finds the models. Must be called within a tokio runtime with time and I/O. No thread is loaded
-    /// until it is used.
+    /// Opens the store and finds the models. Must be called within a tokio runtime with time and I/O, on which everything
+    /// then runs: keep that runtime. No thread is loaded until it is used.
     ///
     /// # Errors
     /// [`OpenError`] with the code `internal` and a `reason` when the store cannot be opened: a file that is no database, a
@@ -146,7 +146,7 @@ pub async fn create_in_process_client(
     client_info: ClientInfo,
     capabilities: ClientCapabilities,
 ) -> Result<Client, ClientError> {
-    Client::connect(raddle.server(), client_info, capabilities).await
+    Client::connect(raddle.server(), &raddle.inner.runtime, client_info, capabilities).await
 }
 
 fn set<T>(place: &mut T, value: Option<T>) {

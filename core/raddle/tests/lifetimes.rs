@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use raddle::engine::models::{Models, ModelsConfig};
 use raddle::protocol::methods::{ServerNotification, method};
 use raddle::protocol::model::ModelListParams;
@@ -78,4 +79,54 @@ async fn p4_requests_on_a_closed_connection_are_answered() {
     assert_eq!(refused, Err(ClientError::Closed));
     client.shutdown().await;
     assert!(client.is_closed());
+}
+
+/// A host that makes a runtime for each call keeps its threads all the same: they run where the engine was opened.
+#[test]
+fn p9_threads_outlive_the_runtime_of_a_call() {
+    let home = tempfile::tempdir().unwrap();
+    let main = tokio::runtime::Runtime::new().unwrap();
+    let raddle = main.block_on(Raddle::open(options(home.path()))).unwrap();
+    let per_call = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = per_call().block_on(raddle.client("test", "1")).unwrap();
+    let mut notifications = client.notifications();
+    let cwd = home.path().display().to_string();
+    let params = ThreadStartParams { cwd, ..Default::default() };
+    let thread = per_call().block_on(client.request::<method::ThreadStart>(params)).unwrap().thread;
+    let turn = TurnStartParams::new(thread.id, "script: repeat 20 every=2ms ;; text end");
+    per_call().block_on(client.request::<method::TurnStart>(turn)).unwrap();
+    let status = per_call().block_on(async {
+        loop {
+            if let ServerNotification::TurnCompleted(ended) = notifications.next().await.unwrap() {
+                break ended.turn.status;
+            }
+        }
+    });
+    assert_eq!(status, TurnStatus::Completed);
+    main.block_on(raddle.close());
+}
+
+/// A connect that is given up, or refused, leaves nothing behind.
+#[tokio::test]
+async fn p7_abandoned_connects_leave_no_tasks() {
+    let home = tempfile::tempdir().unwrap();
+    let raddle = Raddle::open(options(home.path())).await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for polls in 0..40 {
+        let mut connecting = Box::pin(raddle.client("test", "1"));
+        for _ in 0..polls % 4 {
+            let _ = (&mut connecting).now_or_never();
+        }
+        drop(connecting);
+    }
+    for _ in 0..10_000 {
+        if tasks() <= before {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(tasks() <= before, "{} tasks are left", tasks() - before);
+    raddle.close().await;
+    assert!(raddle.client("test", "1").await.is_err());
 }

@@ -1,6 +1,6 @@
 //! One end of one client: its handshake, its running requests, what it was asked, and its outbox.
 //!
-//! Neighbours: dispatch, lanes, outbox, responder, server.
+//! Neighbours: dispatch, lanes, outbox, responder, server, size.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -23,6 +23,7 @@ use crate::lanes::Lanes;
 use crate::outbox::{Outbox, Pushed};
 use crate::responder::Responder;
 use crate::server::Shared;
+use crate::size::message_bytes;
 
 /// Requests of one connection that may run at the same time; at more, the connection is not read until one is answered.
 pub const REQUESTS_RUNNING_MAX: usize = 256;
@@ -245,7 +246,12 @@ impl Connection {
     pub(crate) fn respond(&self, id: &RequestId, result: Result<ClientResponse, RpcError>) {
         // Not under the same lock as the push: an id may be used again as soon as its answer is read.
         self.state.lock().running.remove(id);
-        self.push(ServerMessage::Response { id: Some(id.clone()), result });
+        let response = ServerMessage::Response { id: Some(id.clone()), result };
+        self.push(if message_bytes(&response) > self.server.outbox_bytes_max {
+            too_large(id)
+        } else {
+            response
+        });
     }
 
     fn push(&self, message: ServerMessage) {
@@ -303,6 +309,13 @@ impl Subscriber for Connection {
         let cancelled = ServerRequestCancelledNotification { id: ask_id(ask), reason: reason.to_owned() };
         self.notify(&Arc::new(ServerNotification::ServerRequestCancelled(cancelled)));
     }
+}
+
+/// What is answered instead of a result that would alone be more than may wait: an error costs the client this one request,
+/// the result would cost it the connection.
+fn too_large(id: &RequestId) -> ServerMessage {
+    let error = RpcError::new(ErrorCode::Internal, "the result is too large; ask for less with `limit`");
+    ServerMessage::Response { id: Some(id.clone()), result: Err(error.with_reason("tooLarge")) }
 }
 
 fn ask_id(ask: AskId) -> RequestId {

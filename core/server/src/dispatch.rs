@@ -16,7 +16,8 @@ pub(crate) fn dispatch(connection: &Arc<Connection>, request: ClientRequest, res
     let place = lane_of(&request).map(|thread_id| connection.lanes.enter(thread_id));
     let connection = connection.clone();
     let server = connection.server.clone();
-    server.requests.clone().spawn(async move {
+    let (requests, runtime) = (server.requests.clone(), server.runtime.clone());
+    let task = async move {
         let run = async {
             match place {
                 Some(mut place) => {
@@ -32,7 +33,8 @@ pub(crate) fn dispatch(connection: &Arc<Connection>, request: ClientRequest, res
             () = run => {}
             () = server.stopped.cancelled() => {}
         }
-    });
+    };
+    requests.spawn_on(task, &runtime);
 }
 
 /// The thread whose requests this one is ordered with: the table's scope, with the thread that the params name.

@@ -4,10 +4,10 @@
 //!
 //! Neighbours: none.
 
+use raddle_protocol::item::value_bytes;
 use raddle_protocol::methods::{ClientResponse, ServerNotification, ServerRequest};
 use raddle_protocol::rpc::ServerMessage;
-use raddle_protocol::{Item, ItemKind, Turn};
-use serde_json::Value;
+use raddle_protocol::{Item, Turn};
 
 /// Bytes of a message besides its texts: ids, numbers, and the room of the structures.
 const MESSAGE_BYTES: usize = 256;
@@ -64,23 +64,5 @@ fn turn_bytes(turn: &Turn) -> usize {
 }
 
 fn item_bytes(item: &Item) -> usize {
-    let texts = match &item.kind {
-        ItemKind::UserMessage { text, .. }
-        | ItemKind::AgentMessage { text }
-        | ItemKind::Reasoning { text } => text.len(),
-        ItemKind::ToolCall { input, output, .. } => {
-            value_bytes(input) + output.as_ref().map_or(0, String::len)
-        }
-    };
-    ITEM_BYTES + texts
-}
-
-fn value_bytes(value: &Value) -> usize {
-    const NODE: usize = 16;
-    NODE + match value {
-        Value::String(text) => text.len(),
-        Value::Array(values) => values.iter().map(value_bytes).sum(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + value_bytes(value)).sum(),
-        _ => 0,
-    }
+    ITEM_BYTES + item.text_bytes()
 }

@@ -82,7 +82,7 @@ impl Driver {
         let answers = Answers {
             inbox: self.own_inbox.clone(),
             tasks: self.shared.tasks.clone(),
-            runtime: Handle::current(),
+            runtime: self.shared.runtime.clone(),
             connection: subscriber.id(),
             item_id: item_id.clone(),
         };

@@ -56,6 +56,13 @@ pub(crate) struct Loaded {
     pub(crate) usage: TokenUsage,
 }
 
+impl Loaded {
+    /// A thread that was just created.
+    pub(crate) fn empty(lease: Lease, settings: ThreadSettings) -> Self {
+        Self { lease, settings, head: None, depth: 0, usage: TokenUsage::default() }
+    }
+}
+
 /// Owns the thread, closes what a crash left open in it, and says where it stands.
 pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error> {
     let lease = shared.store.acquire(id).await?;
@@ -463,6 +470,13 @@ impl Fallback {
         tracing::error!(thread = %self.id, "a thread's task panicked");
         let status = ThreadStatus::SystemError { message: message.clone() };
         self.glance.lock().status = status.clone();
+        // Who subscribed is lost with the task, so everybody is told.
+        self.shared.hub.broadcast(ServerNotification::Error(ErrorNotification {
+            thread_id: Some(self.id.clone()),
+            code: raddle_protocol::ErrorCode::Internal,
+            message: message.clone(),
+            data: None,
+        }));
         self.shared.forget(&self.id, &self.glance, Some(message));
         self.shared.hub.broadcast(ServerNotification::ThreadStatusChanged(ThreadStatusNotification {
             thread_id: self.id,

@@ -44,7 +44,10 @@ impl Driver {
             Message::StartTurn { params, subscriber, answer } => self.start_turn(params, subscriber, answer),
             Message::Steer { params, answer } => self.steer(params, answer),
             Message::Interrupt { params, answer } => {
-                self.interrupt_admission();
+                // One that names a turn means that turn, not a start that has none yet.
+                if params.turn_id.is_none() {
+                    self.interrupt_admission();
+                }
                 let token = self.wait_for(Pending::Interrupt(answer));
                 self.step(Input::Interrupt { token, turn_id: params.turn_id });
             }

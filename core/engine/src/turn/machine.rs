@@ -254,7 +254,7 @@ fn queue_updated(run: &Run) -> Command {
 
 /// An id for a call that is unique on the branch: the model's own, unless it has none or used it before.
 pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
-    if let Some(given) = given.filter(|id| !id.is_empty()) {
+    if let Some(given) = given.filter(|id| !id.is_empty() && !looks_like_an_ordinal(id)) {
         let id = ItemId::new(given);
         if run.call_ids.insert(id.clone()) {
             return id;
@@ -267,4 +267,12 @@ pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
             return id;
         }
     }
+}
+
+/// Whether an id has the form that [`Run::fresh_id`] gives: a call with such an id could be taken for a message.
+fn looks_like_an_ordinal(id: &str) -> bool {
+    id.split_once('.').is_some_and(|(depth, ordinal)| {
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        digits(depth) && digits(ordinal)
+    })
 }

@@ -102,7 +102,7 @@ impl Run {
                     *sent += 1;
                     let text = match &repeat.text {
                         Some(text) => text.clone(),
-                        None => format!("{:<width$}", format!("{sent} "), width = repeat.bytes),
+                        None => padded(format!("{sent} "), repeat.bytes),
                     };
                     return if repeat.reasoning { self.think(text) } else { self.say(text) };
                 }
@@ -197,4 +197,10 @@ impl Run {
         let calls = std::mem::take(&mut self.calls).into_iter();
         self.now = Now::Ending { calls, usage: Some(self.usage), reason };
     }
+}
+
+/// A text filled up with spaces to so many bytes. (A format's width ends at 65,535.)
+fn padded(mut text: String, bytes: usize) -> String {
+    text.extend(std::iter::repeat_n(' ', bytes.saturating_sub(text.len())));
+    text
 }

@@ -63,6 +63,13 @@ fn call(name: &str, arguments: &str) -> ToolCall {
 }
 
 #[test]
+fn p9_a_repeat_may_be_as_large_as_documented() {
+    let events = play("script: repeat 2 bytes=65536", 0);
+    assert_eq!(events.len(), 3);
+    assert!(matches!(&events[1], ModelEvent::Text(text) if text.len() == 65_536 && text.starts_with("2 ")));
+}
+
+#[test]
 fn one_line_and_many_lines_say_the_same() {
     let expected = [
         text("Looking."),
