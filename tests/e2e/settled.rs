@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use raddle::engine::{Answer, Attach, Error, Live};
 use raddle::protocol::approval::Decision;
 use raddle::protocol::limits::INPUT_TEXT_BYTES_MAX;
 use raddle::protocol::methods::{ClientRequest, method};
@@ -195,5 +196,30 @@ async fn p7_pages_are_bounded_in_bytes() {
     assert_eq!(client.read_all(&thread, 50).await.len(), 5);
     let refused = client.start_refused(&thread, &"x".repeat(INPUT_TEXT_BYTES_MAX + 1)).await;
     assert_eq!(refused.code, ErrorCode::InvalidParams);
+    world.finish().await;
+}
+
+/// A page that a turn's end has outdated subscribes nobody; the reader reads again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_an_outdated_page_subscribes_nobody() {
+    let world = World::with_builtin("echo").await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    let turn = client.run(&thread, "hello").await;
+    let viewer = world.client().await;
+    for (expected, fits) in [(None, false), (Some("another".into()), false), (Some(turn.summary.id), true)] {
+        let (told, hear) = tokio::sync::oneshot::channel();
+        let deliver = Answer::new(move |live: Result<Live, Error>| {
+            let _ = told.send(live.map(drop));
+        });
+        let subscriber = viewer.connection().clone();
+        let attach = Attach { subscriber, expected_head: Some(expected), deliver };
+        world.raddle().server().engine().attach(&thread, attach).await;
+        match hear.await.unwrap() {
+            Ok(()) => assert!(fits),
+            Err(Error::StaleHistory) => assert!(!fits),
+            Err(error) => panic!("{error}"),
+        }
+    }
     world.finish().await;
 }

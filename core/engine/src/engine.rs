@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use raddle_protocol::event::{EventBody, ThreadStarted};
-use raddle_protocol::limits::{
-    HISTORY_PAGE_BYTES_MAX, HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX,
-};
+use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
     Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadSettingsUpdateParams,
@@ -161,16 +159,8 @@ impl Engine {
         };
         let row = self.shared.store.thread(id).await?;
         let ended = page.turns.last().and_then(ended_head);
-        let mut turns: Vec<Turn> = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
-        let mut next_cursor = page.next_cursor;
-        let fitting = newest_that_fit(&turns);
-        if fitting < turns.len() {
-            // The cursor must name where this page ends, so the store is asked for a page that ends there.
-            let kept = u32::try_from(fitting).unwrap_or(1);
-            next_cursor = self.shared.store.page(id, cursor, kept).await?.next_cursor;
-            turns.drain(..turns.len() - fitting);
-        }
-        Ok(History { thread: self.describe(row), turns, next_cursor, ended_head: ended })
+        let turns = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
+        Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
     }
 
     /// Lists threads, newest activity first.
@@ -367,16 +357,6 @@ fn ended_head(newest: &StoredTurn) -> Option<TurnId> {
         EventBody::TurnStarted(started) => started.parent.clone(),
         _ => None,
     }
-}
-
-/// How many of the newest turns fit on a page by their bytes; one always does.
-fn newest_that_fit(turns: &[Turn]) -> usize {
-    let mut bytes = 0;
-    let fitting = turns.iter().rev().take_while(|turn| {
-        bytes += turn.text_bytes();
-        bytes <= HISTORY_PAGE_BYTES_MAX
-    });
-    fitting.count().max(1)
 }
 
 /// A saved turn as a reader sees it; one that runs here stays `inProgress`.

@@ -115,3 +115,52 @@ impl Reply {
         messages.append(&mut self.results);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_protocol::Item;
+    use raddle_protocol::event::Origin;
+
+    fn item(id: &str, index: u32, kind: ItemKind, model: &ModelRef) -> LoggedItem {
+        let item = Item {
+            id: id.into(),
+            kind,
+            status: ItemStatus::Completed,
+            index: Some(index),
+            parent_item_id: None,
+            started_at: None,
+            completed_at: None,
+        };
+        let signature = Some("sig".to_owned());
+        let origin = Origin { reply: 1, model: model.clone(), signature, arguments: Some("{ }".to_owned()) };
+        LoggedItem { item, origin: Some(origin) }
+    }
+
+    #[test]
+    fn r11_reasoning_and_signatures_go_back_to_their_own_model_alone() {
+        let (own, other) = (ModelRef::new("p", "own"), ModelRef::new("p", "other"));
+        let call = ItemKind::ToolCall {
+            tool_name: "ls".into(),
+            input: serde_json::json!({}),
+            output: Some("a".into()),
+            is_error: false,
+        };
+        let items =
+            [item("1.1", 1, ItemKind::Reasoning { text: "hm".into() }, &own), item("c", 2, call, &own)];
+        let parts = |model: &ModelRef| match messages(&items, model).remove(0) {
+            Message::Assistant { parts } => parts,
+            other => panic!("{other:?}"),
+        };
+        let signature = Some("sig".to_owned());
+        let reasoning = AssistantPart::Reasoning { text: "hm".into(), signature: signature.clone() };
+        let call = |signature| AssistantPart::ToolCall {
+            id: "c".into(),
+            name: "ls".into(),
+            arguments: "{ }".into(),
+            signature,
+        };
+        assert_eq!(parts(&own), [reasoning, call(signature)]);
+        assert_eq!(parts(&other), [call(None)]);
+    }
+}

@@ -1,7 +1,7 @@
 //! The turn machine under random schedules, with a crash and a recovery after any commit.
 //!
 //! A small world stands in for the driver: it holds a log as the store keeps it, a pipeline, and whatever the machine
-//! wanted done. Each number of a schedule picks one of the things that may happen next. Holds: P1, P3, P4, P5.
+//! wanted done. Each number of a schedule picks one of the things that may happen next. Holds: P1, P2, P3, P4, P5.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use raddle_tools::Effect;
 
 use crate::prompt;
 use crate::turn::{
-    Append, Command, Input, Machine, ModelFailure, Pipeline, Reply, RetryPolicy, RunSettings, StartTurn,
-    Step, Token, ToolOutcome, recover,
+    Append, Command, Input, Machine, ModelFailure, Outcome, Pipeline, Reply, RetryPolicy, RunSettings,
+    StartTurn, Step, Token, ToolOutcome, recover,
 };
 
 const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, delay_first_ms: 1, delay_max_ms: 10 };
@@ -42,12 +42,14 @@ impl Schedule {
 }
 
 /// What survives a crash.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Disk {
     log: Vec<Recorded>,
     /// How often each call was run, in all lives of the process.
     runs: HashMap<(TurnId, ItemId), u32>,
     next_seq: u64,
+    /// Counts owners; each append is checked against it, as the store does in its transaction.
+    epoch: u32,
     turns: u32,
     head: Option<TurnId>,
 }
@@ -104,6 +106,7 @@ impl Disk {
 /// One life of the process.
 struct World {
     disk: Disk,
+    epoch: u32,
     machine: Machine,
     pipeline: Pipeline,
     in_flight: Option<Vec<Event>>,
@@ -121,10 +124,13 @@ struct World {
     /// What one that came in the middle has folded of the turn that ran then.
     late: Option<Turn>,
     mode: ApprovalMode,
+    /// Whether it has learnt that another owner took over.
+    lost: bool,
 }
 
 impl World {
     fn boot(mut disk: Disk, mode: ApprovalMode) -> Self {
+        disk.epoch += 1;
         let mut usage = TokenUsage::default();
         let mut watched = BTreeMap::new();
         for id in disk.turn_ids() {
@@ -144,6 +150,7 @@ impl World {
         }
         Self {
             machine: Machine::new(ThreadId::new("t"), POLICY, usage),
+            epoch: disk.epoch,
             disk,
             pipeline: Pipeline::default(),
             in_flight: None,
@@ -159,6 +166,7 @@ impl World {
             watched,
             late: None,
             mode,
+            lost: false,
         }
     }
 
@@ -169,6 +177,19 @@ impl World {
     }
 
     fn answer(&mut self, reply: &Reply) {
+        match &reply.outcome {
+            Outcome::Started(turn) => {
+                let said = Turn::live(&self.disk.events_of(turn)).map_or(0, |turn| turn.items.len());
+                assert!(said > 0, "P1: {turn} was answered before it and its text were on disk");
+            }
+            Outcome::Steered(turn) => {
+                let accepted = self.disk.events_of(turn);
+                let steers =
+                    accepted.iter().filter(|row| matches!(row.event.body, EventBody::SteerAccepted(_)));
+                assert!(steers.count() > 0, "P1: a steer of {turn} was answered before it was on disk");
+            }
+            _ => {}
+        }
         assert!(self.asked.remove(&reply.token), "P4: {:?} was answered twice", reply.token);
     }
 
@@ -235,6 +256,14 @@ impl World {
 
     fn finish_commit(&mut self) {
         let Some(events) = self.in_flight.take() else { return };
+        if self.epoch != self.disk.epoch {
+            // Refused: the driver breaks down, and whoever waits is told.
+            self.lost = true;
+            for reply in self.pipeline.abandon() {
+                self.asked.remove(&reply.token);
+            }
+            return;
+        }
         self.disk.commit(&events);
         for Append { event, reply } in self.pipeline.committed(events) {
             if let Some(reply) = reply {
@@ -473,11 +502,33 @@ fn nth(set: &BTreeSet<ItemId>, schedule: &mut Schedule) -> Option<ItemId> {
     set.iter().nth(at).cloned()
 }
 
+/// Another process takes the thread over while this one stands still. When it wakes up, it may go on until its next
+/// append is refused; nothing of that reaches the log, and nothing is seen of it. Holds: P2, P3.
+fn take_over(mut old: World, schedule: &mut Schedule, mode: ApprovalMode) -> World {
+    let mut new = World::boot(old.disk.clone(), mode);
+    old.disk.epoch = new.epoch;
+    let (log, seen) = (old.disk.log.clone(), old.watched.clone());
+    for _ in 0..10 {
+        if old.lost {
+            break;
+        }
+        old.happen(schedule);
+    }
+    assert!(old.disk.log == log, "P2: a process that lost the thread wrote to it");
+    assert!(old.watched == seen, "P1: something was shown that no log holds");
+    // A tool that was about to run when the process stood still ran in it, once; the new owner never runs it again.
+    new.disk.runs = old.disk.runs;
+    new
+}
+
 fn run(numbers: Vec<u16>, mode: ApprovalMode) {
     let mut schedule = Schedule { numbers: numbers.into_iter() };
     let mut world = World::boot(Disk::default(), mode);
     while !schedule.is_over() {
-        if schedule.pick(40) == 39 {
+        let fate = schedule.pick(40);
+        if fate == 38 {
+            world = take_over(world, &mut schedule, mode);
+        } else if fate == 39 {
             // The process dies; the commit under way may have reached the disk all the same.
             if let (Some(events), true) = (world.in_flight.take(), schedule.pick(2) == 0) {
                 world.disk.commit(&events);
@@ -497,7 +548,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn p1_p3_p4_p5_hold_on_any_schedule(
+    fn p1_to_p5_hold_on_any_schedule(
         numbers in prop::collection::vec(any::<u16>(), 0..600),
         ask in any::<bool>(),
     ) {

@@ -48,6 +48,11 @@ pub struct ResolvedModel {
 }
 
 impl ResolvedModel {
+    /// Its ref.
+    pub fn name(&self) -> ModelRef {
+        ModelRef::new(self.info.provider.clone(), self.info.id.clone())
+    }
+
     /// Asks the model. Returns at once: the work is done while the stream is polled, which needs a tokio runtime with
     /// its clock and its network. `request.model` is filled in.
     pub fn stream(&self, mut request: ModelRequest) -> ModelStream {

@@ -44,13 +44,6 @@ pub struct Turn {
     pub items: Vec<Item>,
 }
 
-impl Turn {
-    /// Bytes of its texts: roughly what it takes in a message.
-    pub fn text_bytes(&self) -> usize {
-        self.items.iter().map(Item::text_bytes).sum()
-    }
-}
-
 /// How far a turn is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

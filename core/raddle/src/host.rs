@@ -2,6 +2,7 @@
 //!
 //! Neighbours: client, error.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,6 +27,9 @@ pub struct Options {
     pub default_model: Option<ModelRef>,
     /// The tools. `None`: the built-in ones.
     pub tools: Option<Toolbox>,
+    /// Environment variables that commands of tools do not inherit, besides those that usually hold providers' keys
+    /// ([`KEY_VARIABLES`](raddle_engine::KEY_VARIABLES)).
+    pub hidden_env: Vec<OsString>,
     /// How failed models are asked again. `None`: the engine's default.
     pub retry: Option<RetryPolicy>,
     /// How long a model may be silent. `None`: the engine's default.
@@ -104,6 +108,8 @@ impl Raddle {
         };
         let mut engine_options = raddle_engine::Options::new(home);
         engine_options.default_model = options.default_model;
+        engine_options.hidden_env =
+            engine_options.hidden_env.iter().cloned().chain(options.hidden_env).collect();
         set(&mut engine_options.retry, options.retry);
         set(&mut engine_options.model_limits, options.model_limits);
         set(&mut engine_options.heartbeat, options.heartbeat);

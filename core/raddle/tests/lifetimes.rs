@@ -1,4 +1,4 @@
-//! What dropping does: a client its connection, the last handle of an engine its threads, on any thread.
+//! What a host relies on: what dropping does, which runtime things run on, what commands inherit.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use raddle::engine::models::{Models, ModelsConfig};
 use raddle::protocol::methods::{ServerNotification, method};
 use raddle::protocol::model::ModelListParams;
-use raddle::protocol::thread::{ThreadReadParams, ThreadStartParams};
+use raddle::protocol::thread::{ApprovalMode, ThreadReadParams, ThreadStartParams};
 use raddle::protocol::turn::TurnStartParams;
 use raddle::protocol::{ModelRef, TurnStatus};
 use raddle::{ClientError, Options, Raddle};
@@ -129,4 +129,31 @@ async fn p7_abandoned_connects_leave_no_tasks() {
     assert!(tasks() <= before, "{} tasks are left", tasks() - before);
     raddle.close().await;
     assert!(raddle.client("test", "1").await.is_err());
+}
+
+/// Commands that a model asks for do not see what the host hides.
+#[tokio::test]
+async fn p6_hidden_variables_do_not_reach_commands() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "run this through cargo");
+    let options = Options { hidden_env: vec!["CARGO_MANIFEST_DIR".into()], ..options(home.path()) };
+    let raddle = Raddle::open(options).await.unwrap();
+    let client = raddle.client("test", "1").await.unwrap();
+    let mut notifications = client.notifications();
+    let cwd = home.path().display().to_string();
+    let params =
+        ThreadStartParams { cwd, approval_mode: Some(ApprovalMode::FullAccess), ..Default::default() };
+    let thread = client.request::<method::ThreadStart>(params).await.unwrap().thread;
+    let script = r#"script: call bash {"command":"echo [$CARGO_MANIFEST_DIR] [${CARGO_PKG_NAME:+seen}]"} ;; --- ;; result"#;
+    client.request::<method::TurnStart>(TurnStartParams::new(thread.id, script)).await.unwrap();
+    let mut text = String::new();
+    while let Some(notification) = notifications.next().await {
+        match notification {
+            ServerNotification::ItemAgentMessageDelta(delta) => text.push_str(&delta.delta),
+            ServerNotification::TurnCompleted(_) => break,
+            _ => {}
+        }
+    }
+    assert!(text.contains("[] [seen]"), "{text}");
+    raddle.close().await;
 }

@@ -2,8 +2,8 @@
 //!
 //! Neighbours: cursor, error, event, row, thread, turn.
 
-use raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX;
-use raddle_protocol::{ThreadId, TurnId};
+use raddle_protocol::limits::{HISTORY_PAGE_BYTES_MAX, HISTORY_PAGE_TURNS_MAX};
+use raddle_protocol::{EventBody, ThreadId, TurnId};
 use rusqlite::Connection;
 
 use crate::cursor::{HistoryCursor, bond};
@@ -75,8 +75,8 @@ impl<'a> Branch<'a> {
     }
 }
 
-/// A page of at most `limit` turns, from the cursor's turn or the newest backwards. Its cost is that of the
-/// page.
+/// A page of at most `limit` turns, from the cursor's turn or the newest backwards; fewer when their texts are large,
+/// but at least one. Its cost is that of the page.
 pub(crate) fn page(
     connection: &Connection,
     id: &ThreadId,
@@ -89,14 +89,32 @@ pub(crate) fn page(
         None => branch.head.clone(),
     };
     let mut turns = Vec::new();
-    for _ in 0..limit.clamp(1, HISTORY_PAGE_TURNS_MAX) {
-        let Some(row) = next else { break };
+    let mut bytes = 0;
+    while let Some(row) = next.take_if(|_| turns.len() < limit.clamp(1, HISTORY_PAGE_TURNS_MAX) as usize) {
+        let turn = branch.load(connection, row.clone())?;
+        bytes += text_bytes(&turn);
+        if bytes > HISTORY_PAGE_BYTES_MAX && !turns.is_empty() {
+            next = Some(row);
+            break;
+        }
+        turns.push(turn);
         next = turn::parent_of(connection, &row)?;
-        turns.push(branch.load(connection, row)?);
     }
     turns.reverse();
     let next_cursor = next.map(|row| branch.cursor_at(&row).encode());
     Ok(HistoryPage { turns, next_cursor, head: branch.head.map(|head| head.id) })
+}
+
+/// Bytes of a turn's texts, an item that is there twice counted twice.
+fn text_bytes(turn: &StoredTurn) -> usize {
+    let of = |body: &EventBody| match body {
+        EventBody::ItemStarted(logged) | EventBody::ItemCompleted(logged) => logged.item.text_bytes(),
+        EventBody::AgentMessageDelta(d) | EventBody::ReasoningDelta(d) | EventBody::ToolOutputDelta(d) => {
+            d.delta.len()
+        }
+        _ => 0,
+    };
+    turn.events.iter().map(|recorded| of(&recorded.event.body)).sum()
 }
 
 /// All turns of the branch, oldest first.

@@ -5,7 +5,6 @@
 //!
 //! Neighbours: driver, error, prompt, subscriber, thread, turn.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams, ThreadStatus};
 use raddle_protocol::turn::{StartStatus, TurnStartParams, TurnStartResult};
-use raddle_protocol::{ItemKind, ModelRef, ThreadId, TurnId};
+use raddle_protocol::{ModelRef, ThreadId, TurnId};
 use tokio::time::Sleep;
 
 use super::requests::{Pending, check_input};
@@ -157,10 +156,13 @@ impl Driver {
         let reload = self.broken;
         let start = matches!(purpose, Purpose::Start { .. });
         let model = self.newest_settings().model;
+        // What a reload finds may be more than what was kept.
+        let kept = if reload { None } else { self.context.take() };
         let has_history = self.head.is_some();
         let future = Box::pin(async move {
             let reloaded = if reload { Some(load(&shared, &id).await?) } else { None };
-            let context = if start { Some(context(&shared, &id, model, has_history).await?) } else { None };
+            let context =
+                if start { Some(context(&shared, &id, model, kept, has_history).await?) } else { None };
             Ok(Findings { reloaded, context })
         });
         self.admission = Some(Admission { future, purpose: Some(purpose) });
@@ -171,8 +173,11 @@ impl Driver {
             Ok(findings) => findings,
             Err(error) => return admitted.purpose.map_or((), |purpose| purpose.fail(error)),
         };
-        if let Some(loaded) = findings.reloaded {
-            self.mend(loaded);
+        match findings.reloaded {
+            Some(loaded) => self.mend(loaded),
+            // The log broke while the request was on its way in: once more, with a load.
+            None if self.broken => return admitted.purpose.map_or((), |purpose| self.admit(purpose)),
+            None => {}
         }
         match (admitted.purpose, findings.context) {
             (Some(Purpose::Start { params, subscriber, answer }), Some(context)) => {
@@ -200,20 +205,20 @@ impl Driver {
         params: TurnStartParams,
         subscriber: Option<Arc<dyn Subscriber>>,
         answer: Answer<TurnStartResult>,
-        mut context: TurnContext,
+        context: TurnContext,
     ) {
         if let Some(subscriber) = subscriber {
             self.subscribe_initiator(subscriber);
         }
         let info = &context.model.info;
         let settings = RunSettings {
-            model: ModelRef::new(info.provider.clone(), info.id.clone()),
+            model: context.model.name(),
             context_window: info.context_window,
             cost: info.cost,
             approval_mode: self.newest_settings().approval_mode,
             tools: self.tools.table(),
         };
-        let used_call_ids = std::mem::take(&mut context.used_call_ids);
+        let used_call_ids = context.used_call_ids.clone();
         self.context = Some(context);
         let token = self.wait_for(Pending::Start { answer, request_id: params.request_id.clone() });
         self.step(Input::Start(Box::new(StartTurn {
@@ -266,23 +271,22 @@ impl Purpose {
     }
 }
 
-/// The model of the next turn, and what was said before it.
+/// The model of the next turn, and what was said before it: what was kept, if it was kept for this model.
 async fn context(
     shared: &Shared,
     id: &ThreadId,
     model: Option<ModelRef>,
+    kept: Option<TurnContext>,
     has_history: bool,
 ) -> Result<TurnContext, Error> {
     let model = shared.resolve(model.as_ref()).await?;
-    let mut context = TurnContext { model, history: Vec::new(), used_call_ids: HashSet::new() };
+    if let Some(kept) = kept.filter(|kept| kept.model.name() == model.name()) {
+        return Ok(TurnContext { model, ..kept });
+    }
+    let mut context = TurnContext::new(model);
     if has_history {
-        let name = ModelRef::new(context.model.info.provider.clone(), context.model.info.id.clone());
         for turn in shared.store.branch(id).await? {
-            let items = prompt::final_items(&turn.events);
-            context.history.extend(prompt::messages(&items, &name));
-            let calls =
-                items.into_iter().filter(|logged| matches!(logged.item.kind, ItemKind::ToolCall { .. }));
-            context.used_call_ids.extend(calls.map(|logged| logged.item.id));
+            context.add(&prompt::final_items(&turn.events));
         }
     }
     Ok(context)

@@ -13,7 +13,7 @@ use raddle_protocol::turn::TurnNotification;
 use raddle_protocol::{Event, Turn};
 use raddle_store::{Appended, Lease, Store};
 
-use super::{Driver, Running};
+use super::{Driver, KEPT_HISTORY_BYTES_MAX, Running};
 
 pub(super) type CommitFuture = Pin<Box<dyn Future<Output = Result<Appended, raddle_store::Error>> + Send>>;
 
@@ -59,8 +59,11 @@ impl Driver {
             }
             EventBody::TurnCompleted(ended) => {
                 self.ended_head = Some(ended.turn.id.clone());
-                self.running = None;
-                self.context = None;
+                if let (Some(running), Some(context)) = (self.running.take(), &mut self.context) {
+                    context.add(&running.items);
+                }
+                // The history is for the next turn, unless it is too much to sit on.
+                self.context.take_if(|context| context.bytes > KEPT_HISTORY_BYTES_MAX);
             }
             EventBody::SettingsUpdated(settings) => self.settings = settings.clone(),
             EventBody::ItemCompleted(logged) => {

@@ -24,7 +24,7 @@ use raddle_protocol::event::LoggedItem;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
-use raddle_protocol::{EventBody, ItemId, Recorded, ThreadId, TokenUsage, Turn, TurnId};
+use raddle_protocol::{EventBody, ItemId, ItemKind, Recorded, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::Lease;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::error::Error;
+use crate::prompt;
 use crate::shared::Shared;
 use crate::subscriber::Subscriber;
 use crate::thread::{Glance, INBOX_MESSAGES_MAX, Message, ThreadHandle};
@@ -120,12 +121,34 @@ struct Running {
     items: Vec<LoggedItem>,
 }
 
-/// What a turn was started with.
+/// The branch as its model is to see it: read when the first turn of a load starts, and kept from turn to turn.
 struct TurnContext {
     model: raddle_models::ResolvedModel,
     history: Vec<ModelMessage>,
-    /// Ids of the history's calls; taken by the turn that starts.
+    /// Ids of the history's calls.
     used_call_ids: HashSet<ItemId>,
+    /// Bytes of the history's texts.
+    bytes: usize,
+}
+
+/// Bytes of history that are kept between turns; a longer one is read again at each start.
+const KEPT_HISTORY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl TurnContext {
+    fn new(model: raddle_models::ResolvedModel) -> Self {
+        Self { model, history: Vec::new(), used_call_ids: HashSet::new(), bytes: 0 }
+    }
+
+    /// Adds a turn that has ended.
+    fn add(&mut self, items: &[LoggedItem]) {
+        self.history.extend(prompt::messages(items, &self.model.name()));
+        for LoggedItem { item, .. } in items {
+            self.bytes += item.text_bytes();
+            if matches!(item.kind, ItemKind::ToolCall { .. }) {
+                self.used_call_ids.insert(item.id.clone());
+            }
+        }
+    }
 }
 
 /// One loaded thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use raddle_models::{ModelError, ModelEvent, ModelRequest, ModelStream};
-use raddle_protocol::{ModelRef, TurnError, TurnErrorKind};
+use raddle_protocol::{TurnError, TurnErrorKind};
 use tokio::time::Instant;
 
 use super::{Driver, MODEL_EVENTS_AT_ONCE};
@@ -81,8 +81,7 @@ impl Driver {
         let info = &context.model.info;
         let mut messages = context.history.clone();
         if let Some(running) = &self.running {
-            let model = ModelRef::new(info.provider.clone(), info.id.clone());
-            messages.extend(prompt::messages(&running.items, &model));
+            messages.extend(prompt::messages(&running.items, &context.model.name()));
         }
         let request = ModelRequest {
             model: info.id.clone(),

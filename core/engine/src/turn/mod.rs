@@ -14,6 +14,8 @@ mod pipeline;
 mod recover;
 mod reply;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use command::{Append, Command, Outcome, Refusal, Reply, Token};
 pub use input::{Input, ModelFailure, RunSettings, StartTurn, ToolOutcome, ToolTable};

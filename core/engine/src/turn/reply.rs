@@ -100,10 +100,8 @@ impl Machine {
         if let Some(open) = replying.open {
             run.append(out, closed(open, ItemStatus::Completed, out.at));
         }
-        let cost = run.settings.cost.map_or(0.0, |price| price_of(replying.counts, &price));
-        run.usage.add_reply(replying.counts, cost, run.settings.context_window);
-        self.usage.add_reply(replying.counts, cost, run.settings.context_window);
-        run.append(out, EventBody::TokenUsageUpdated(self.usage));
+        self.count(out, replying.counts);
+        let Some(run) = &self.run else { return };
         if matches!(reason, FinishReason::ContentFilter) {
             let message = "the provider's content filter stopped the reply".to_owned();
             return self.end(
@@ -121,6 +119,15 @@ impl Machine {
         }
     }
 
+    /// Adds what a provider counted to the totals of the turn and of the branch.
+    fn count(&mut self, out: &mut Out<'_>, counts: TokenCounts) {
+        let Some(run) = &mut self.run else { return };
+        let cost = run.settings.cost.map_or(0.0, |price| price_of(counts, &price));
+        run.usage.add_reply(counts, cost, run.settings.context_window);
+        self.usage.add_reply(counts, cost, run.settings.context_window);
+        run.append(out, EventBody::TokenUsageUpdated(self.usage));
+    }
+
     pub(super) fn model_failed(
         &mut self,
         out: &mut Out<'_>,
@@ -134,6 +141,13 @@ impl Machine {
             return;
         }
         out.push(Command::DropModel);
+        // What a provider counted is paid for, whether or not its reply stays.
+        let counts = std::mem::take(&mut replying.counts);
+        if counts != TokenCounts::default() {
+            self.count(out, counts);
+        }
+        let Some(run) = &mut self.run else { return };
+        let Stage::Replying(replying) = &mut run.stage else { return };
         let error = TurnError {
             message: cut_chars(&failure.error.message, TURN_ERROR_CHARS_MAX).to_owned(),
             kind: failure.error.kind,
