@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use raddle::engine::{Answer, Attach, Error, Live};
+use raddle::engine::{Answer, Attach, Error, History, Live};
 use raddle::protocol::approval::Decision;
 use raddle::protocol::limits::INPUT_TEXT_BYTES_MAX;
 use raddle::protocol::methods::{ClientRequest, method};
@@ -221,5 +221,33 @@ async fn p5_an_outdated_page_subscribes_nobody() {
             Err(error) => panic!("{error}"),
         }
     }
+    world.finish().await;
+}
+
+/// The page that a thread reads itself is always current, and the running turn is not on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_thread_reads_its_own_page() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::says("One."));
+    let first = client.run(&thread, "one").await;
+    let gate = Gate::new();
+    world.provider().push(Reply::stream().text("Two").wait(&gate).text(".").stop());
+    let running = client.start(&thread, "two").await;
+    client.turn_until(&running, "text", |turn| agent_text(turn) == "Two").await;
+    // Not a client of the world: it would miss the response that a resume has.
+    let viewer = world.raddle().server().connect();
+    let (told, hear) = tokio::sync::oneshot::channel();
+    let deliver = Answer::new(move |read: Result<(History, Live), Error>| {
+        let _ = told.send(read);
+    });
+    let subscriber = viewer.clone();
+    world.raddle().server().engine().attach_reading(&thread, None, None, subscriber, deliver).await;
+    let (history, live) = hear.await.unwrap().unwrap();
+    assert_eq!(history.turns, [first]);
+    assert_eq!(agent_text(&live.running_turn.unwrap()), "Two");
+    gate.open();
+    client.end(&running).await;
     world.finish().await;
 }

@@ -6,24 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use raddle_protocol::event::{EventBody, ThreadStarted};
+use raddle_protocol::event::ThreadStarted;
 use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
     Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadSettingsUpdateParams,
-    ThreadStartParams, ThreadStatus,
+    ThreadStartParams,
 };
 use raddle_protocol::turn::{
     TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
 };
-use raddle_protocol::{ModelInfo, ModelRef, ThreadId, Turn, TurnId};
-use raddle_store::{Counters, ListQuery, Store, StoreOptions, StoredTurn, ThreadRow};
+use raddle_protocol::{ModelInfo, ModelRef, ThreadId};
+use raddle_store::{Counters, ListQuery, Store, StoreOptions};
 use raddle_tools::Toolbox;
 
 use crate::error::Error;
+use crate::history::History;
 use crate::shared::{ModelSource, Options, Shared};
 use crate::subscriber::{Answer, ConnectionId, Hub, Subscriber};
-use crate::thread::{Attach, Message};
+use crate::thread::{Attach, AttachReading, Live, Message};
 use crate::turn::Refusal;
 
 /// How long [`Engine::shut_down`] waits for threads to end. Source: the app-server documentation, which leaves a
@@ -34,19 +35,6 @@ pub const SHUTDOWN_AFTER: Duration = Duration::from_secs(9);
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-}
-
-/// A page of saved history.
-#[derive(Debug)]
-pub struct History {
-    /// The thread.
-    pub thread: Thread,
-    /// The page's turns, oldest first; one that runs in this process is `inProgress`.
-    pub turns: Vec<Turn>,
-    /// For the page before.
-    pub next_cursor: Option<String>,
-    /// The last turn of the branch that has ended.
-    pub ended_head: Option<TurnId>,
 }
 
 /// What diagnostics say about threads and the store.
@@ -133,7 +121,7 @@ impl Engine {
         let started = ThreadStarted { cwd, name: params.name, forked_from_id: None, settings };
         self.shared.create(&id, started, subscriber).await?;
         let row = self.shared.store.thread(&id).await?;
-        Ok(self.describe(row))
+        Ok(self.shared.describe(row))
     }
 
     /// Reads a page of saved history without loading, owning or writing anything.
@@ -148,19 +136,7 @@ impl Engine {
         limit: Option<u32>,
     ) -> Result<History, Error> {
         let limit = page_limit(limit, HISTORY_PAGE_TURNS_MAX, HISTORY_PAGE_TURNS_MAX)?;
-        let (page, living) = loop {
-            // Asked before the page is read: then a turn that begins or ends meanwhile is not taken for a dead one.
-            let living = self.is_living(id);
-            let page = self.shared.store.page(id, cursor, limit).await?;
-            let is_open = page.turns.last().is_some_and(|turn| !turn.ended);
-            if living || !is_open || !self.is_living(id) {
-                break (page, living);
-            }
-        };
-        let row = self.shared.store.thread(id).await?;
-        let ended = page.turns.last().and_then(ended_head);
-        let turns = page.turns.iter().filter_map(|turn| fold(turn, living)).collect();
-        Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head: ended })
+        self.shared.read_history(id, cursor, limit).await
     }
 
     /// Lists threads, newest activity first.
@@ -182,7 +158,7 @@ impl Engine {
             cursor: params.cursor,
         };
         let page = self.shared.store.list(query).await?;
-        let threads = page.threads.into_iter().map(|row| self.describe(row)).collect();
+        let threads = page.threads.into_iter().map(|row| self.shared.describe(row)).collect();
         Ok((threads, page.next_cursor))
     }
 
@@ -197,6 +173,25 @@ impl Engine {
     /// Loads a thread and subscribes; see [`Attach`].
     pub async fn attach(&self, id: &ThreadId, attach: Attach) {
         self.shared.deliver(id, Message::Attach(attach)).await;
+    }
+
+    /// Loads a thread, reads a page of it and subscribes, all in the thread's own step: always current, but the thread does
+    /// nothing else meanwhile. For readers that [`attach`](Self::attach) found outdated again and again.
+    pub async fn attach_reading(
+        &self,
+        id: &ThreadId,
+        cursor: Option<String>,
+        limit: Option<u32>,
+        subscriber: Arc<dyn Subscriber>,
+        deliver: Answer<(History, Live)>,
+    ) {
+        match page_limit(limit, HISTORY_PAGE_TURNS_MAX, HISTORY_PAGE_TURNS_MAX) {
+            Ok(limit) => {
+                let attach = AttachReading { subscriber, cursor, limit, deliver };
+                self.shared.deliver(id, Message::AttachReading(attach)).await;
+            }
+            Err(error) => deliver.send(Err(error)),
+        }
     }
 
     /// Ends a subscription. A thread that is not loaded has none.
@@ -314,54 +309,6 @@ impl Engine {
         }
         self.shared.store.clone().close().await;
     }
-
-    /// Whether a turn without an end runs here. Loading closes what a crash left open, so in a loaded thread it does,
-    /// unless its log cannot be written any more.
-    fn is_living(&self, id: &ThreadId) -> bool {
-        self.shared
-            .loaded(id)
-            .is_some_and(|handle| !matches!(handle.glance.lock().status, ThreadStatus::SystemError { .. }))
-    }
-
-    /// A row with what this process knows of the thread.
-    fn describe(&self, row: ThreadRow) -> Thread {
-        let loaded = self.shared.loaded(&row.id);
-        let status = match loaded {
-            Some(handle) => handle.glance.lock().status.clone(),
-            None => match self.shared.failed.lock().get(&row.id) {
-                Some(message) => ThreadStatus::SystemError { message: message.clone() },
-                None => ThreadStatus::NotLoaded,
-            },
-        };
-        Thread {
-            id: row.id,
-            cwd: row.cwd,
-            name: row.name,
-            title: row.title,
-            created_at: row.created_at.to_iso(),
-            updated_at: row.updated_at.to_iso(),
-            forked_from_id: row.forked_from_id,
-            archived: row.archived,
-            status,
-            settings: row.settings,
-        }
-    }
-}
-
-/// The last ended turn of a branch whose newest turn is this: itself, or the one before it while it runs.
-fn ended_head(newest: &StoredTurn) -> Option<TurnId> {
-    if newest.ended {
-        return Some(newest.id.clone());
-    }
-    match &newest.events.first()?.event.body {
-        EventBody::TurnStarted(started) => started.parent.clone(),
-        _ => None,
-    }
-}
-
-/// A saved turn as a reader sees it; one that runs here stays `inProgress`.
-fn fold(turn: &StoredTurn, living: bool) -> Option<Turn> {
-    if living { Turn::live(&turn.events) } else { Turn::saved(&turn.events) }
 }
 
 fn page_limit(limit: Option<u32>, default: u32, max: u32) -> Result<u32, Error> {

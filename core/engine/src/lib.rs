@@ -16,6 +16,7 @@ mod driver;
 mod edge;
 mod engine;
 mod error;
+mod history;
 mod prompt;
 #[cfg(test)]
 mod schedules;
@@ -25,8 +26,9 @@ mod thread;
 pub mod turn;
 
 pub use edge::{models_error, store_error};
-pub use engine::{Engine, History, SHUTDOWN_AFTER, Vitals};
+pub use engine::{Engine, SHUTDOWN_AFTER, Vitals};
 pub use error::Error;
+pub use history::History;
 pub use shared::{KEY_VARIABLES, ModelLimits, ModelSource, Options, SearchFn, UNLOAD_AFTER};
 pub use subscriber::{Answer, AskId, AskSink, ConnectionId, Hub, Subscriber};
 pub use thread::{Attach, INBOX_MESSAGES_MAX, Live};

@@ -1,6 +1,6 @@
 //! A loaded thread from outside: its inbox and what everybody may look at.
 //!
-//! Neighbours: error, subscriber.
+//! Neighbours: error, history, subscriber.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::history::History;
 use crate::subscriber::{Answer, AskId, ConnectionId, Subscriber};
 
 /// Requests that may wait for one thread; at more, the connection that sends them waits.
@@ -40,6 +41,7 @@ pub(crate) enum Message {
         answer: Answer<ThreadSettings>,
     },
     Attach(Attach),
+    AttachReading(AttachReading),
     Detach(ConnectionId),
     Decided {
         item_id: ItemId,
@@ -59,6 +61,14 @@ pub struct Attach {
     /// Given in the thread's own step. [`Error::StaleHistory`] when the history is not current any more; then nobody
     /// was subscribed, and the caller reads again.
     pub deliver: Answer<Live>,
+}
+
+/// [`Attach`] with the page read by the thread's own task.
+pub(crate) struct AttachReading {
+    pub(crate) subscriber: Arc<dyn Subscriber>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) limit: u32,
+    pub(crate) deliver: Answer<(History, Live)>,
 }
 
 /// What is live about a thread at one moment.
@@ -107,6 +117,7 @@ impl Message {
             Self::Interrupt { answer, .. } => answer.send(Err(error)),
             Self::UpdateSettings { answer, .. } => answer.send(Err(error)),
             Self::Attach(attach) => attach.deliver.send(Err(error)),
+            Self::AttachReading(attach) => attach.deliver.send(Err(error)),
             Self::Detach(_) | Self::Decided { .. } | Self::Shutdown => {}
         }
     }

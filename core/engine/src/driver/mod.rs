@@ -252,10 +252,11 @@ impl Driver {
                 break;
             }
             let wake = self.wait().await;
-            if matches!(wake, Wake::Quiet) {
-                break;
+            match wake {
+                Wake::Quiet => break,
+                Wake::Message(Some(Message::AttachReading(attach))) => self.attach_reading(attach).await,
+                wake => self.take(wake),
             }
-            self.take(wake);
         }
         self.unload().await;
     }

@@ -15,7 +15,7 @@ use super::Driver;
 use crate::clock;
 use crate::error::Error;
 use crate::subscriber::{Answer, Subscriber};
-use crate::thread::{Attach, Live, Message};
+use crate::thread::{Attach, AttachReading, Live, Message};
 use crate::turn::{Append, Command, Input, Outcome, Reply, Token};
 
 /// A request whose answer the machine, or a commit, will give.
@@ -53,6 +53,8 @@ impl Driver {
             }
             Message::UpdateSettings { params, answer } => self.update_settings(params, answer),
             Message::Attach(attach) => self.attach(attach),
+            // Taken by the loop itself, since it reads.
+            Message::AttachReading(_) => {}
             Message::Detach(connection) => {
                 self.subscribers.retain(|subscriber| subscriber.id() != connection);
                 self.migrate_approvals(connection);
@@ -112,11 +114,29 @@ impl Driver {
         if attach.expected_head.as_ref().is_some_and(|expected| expected != &self.ended_head) {
             return attach.deliver.send(Err(Error::StaleHistory));
         }
-        if !self.subscribers.iter().any(|known| known.id() == attach.subscriber.id()) {
-            // Who watches is asked after those who started something.
-            self.subscribers.push(attach.subscriber);
-        }
+        self.subscribe_viewer(attach.subscriber);
         attach.deliver.send(Ok(self.live()));
+    }
+
+    /// The same with the page read here, where no turn can end meanwhile.
+    pub(super) async fn attach_reading(&mut self, attach: AttachReading) {
+        let read = self.shared.read_history(&self.id, attach.cursor.as_deref(), attach.limit).await;
+        let mut history = match read {
+            Ok(history) => history,
+            Err(error) => return attach.deliver.send(Err(error)),
+        };
+        // A commit may have ended the running turn on the disk that nobody has been told of yet: it is still running.
+        let running = self.running.as_ref().map(|running| running.turn.summary.id.clone());
+        history.turns.retain(|turn| Some(&turn.summary.id) != running.as_ref());
+        self.subscribe_viewer(attach.subscriber);
+        attach.deliver.send(Ok((history, self.live())));
+    }
+
+    /// Subscribes who watches, after all others: they are asked last, after those who started something.
+    fn subscribe_viewer(&mut self, subscriber: Arc<dyn Subscriber>) {
+        if !self.subscribers.iter().any(|known| known.id() == subscriber.id()) {
+            self.subscribers.push(subscriber);
+        }
     }
 
     /// Subscribes who starts a turn, before all others: questions go to the most recent initiator first.

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use crate::connection::Connection;
 use crate::responder::Responder;
 
-/// Times that a resume reads the history again because a turn ended meanwhile; then it fails with `internal`.
-const RESUME_READS_MAX: usize = 16;
+/// Times that a resume reads the history beside the running thread, to find that a turn ended meanwhile; after them the
+/// thread reads it itself, doing nothing else meanwhile.
+const RESUME_READS_MAX: usize = 4;
 
 pub(crate) async fn start(connection: &Arc<Connection>, params: ThreadStartParams, responder: Responder) {
     let subscriber = connection.clone();
@@ -69,7 +70,16 @@ pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParam
             Err(_) => return,
         }
     }
-    responder.finish(Err::<ClientResponse, _>(Error::StaleHistory));
+    let subscriber = connection.clone();
+    let deliver = Answer::new(move |read: Result<(History, Live), Error>| match read {
+        Ok((history, live)) => {
+            subscriber.will_subscribe(&history.thread.id);
+            responder.finish(Ok::<_, RpcError>(resumed(history, live)));
+        }
+        Err(error) => responder.finish(Err::<ClientResponse, _>(error)),
+    });
+    let ThreadReadParams { thread_id, cursor, limit } = params;
+    engine.attach_reading(&thread_id, cursor, limit, connection.clone(), deliver).await;
 }
 
 async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) -> Result<History, Error> {
