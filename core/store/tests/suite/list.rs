@@ -9,7 +9,7 @@ use crate::support::{Script, home, id, open, started};
 /// Twelve threads, `t0` the oldest; the odd ones in another directory.
 async fn filled(store: &Store) {
     for number in 0..12 {
-        let cwd = if number % 2 == 0 { "/work/even" } else { "/work/odd" }.to_owned();
+        let cwd = if number % 2 == 0 { "/home/someone/even" } else { "/home/someone/odd" }.to_owned();
         let name = (number == 5).then(|| "Größe der Häuser".to_owned());
         let thread = id(&format!("t{number}"));
         let header = ThreadStarted { cwd, name, ..started() };
@@ -61,7 +61,7 @@ async fn filters_narrow_it() {
     let home = home();
     let store = open(home.path());
     filled(&store).await;
-    let cwd = Some("/work/odd".to_owned());
+    let cwd = Some("/home/someone/odd".to_owned());
     for limit in [2, 50] {
         let query = ListQuery { cwd: cwd.clone(), limit, ..ListQuery::default() };
         assert_eq!(all(&store, query).await, ["t11", "t9", "t7", "t5", "t3", "t1"]);
@@ -84,7 +84,7 @@ async fn a_cursor_is_good_for_its_filters_alone() {
     let page = store.list(ListQuery { limit: 3, ..ListQuery::default() }).await.unwrap();
     let cursor = page.next_cursor;
     let others = [
-        ListQuery { cwd: Some("/work/odd".to_owned()), ..ListQuery::default() },
+        ListQuery { cwd: Some("/home/someone/odd".to_owned()), ..ListQuery::default() },
         ListQuery { archived: true, ..ListQuery::default() },
         ListQuery { search: Some(String::new()), ..ListQuery::default() },
     ];

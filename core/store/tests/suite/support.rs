@@ -34,7 +34,7 @@ pub(crate) fn id(name: &str) -> ThreadId {
 
 pub(crate) fn started() -> ThreadStarted {
     ThreadStarted {
-        cwd: "/work/project".to_owned(),
+        cwd: "/home/someone/project".to_owned(),
         name: None,
         forked_from_id: None,
         settings: ThreadSettings::default(),
