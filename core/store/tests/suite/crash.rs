@@ -36,8 +36,9 @@ fn victim() {
     });
 }
 
-/// A victim that has told of `deltas` more events than its first.
-fn start(home: &Path, deltas: usize) -> (Child, u64) {
+/// A victim that has told of `deltas` more events than its first, its output, and the last event that it told of. While
+/// the output is held, the victim lives: it writes on, or waits for somebody to read.
+fn start(home: &Path, deltas: usize) -> (Child, impl Sized, u64) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["crash::victim", "--exact", "--nocapture"])
         .env(VICTIM_HOME, home)
@@ -45,10 +46,11 @@ fn start(home: &Path, deltas: usize) -> (Child, u64) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let told = lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("seq ")?.parse().ok());
-    let last = told.take(deltas + 1).last().unwrap();
-    (child, last)
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let read = lines.by_ref().map_while(Result::ok);
+    let last =
+        read.filter_map(|line| line.strip_prefix("seq ")?.parse().ok()).take(deltas + 1).last().unwrap();
+    (child, lines, last)
 }
 
 #[tokio::test]
@@ -56,7 +58,7 @@ async fn p1_deltas_survive_kill_and_p2_r46_the_next_owner_need_not_wait() {
     let home = crate::support::home();
     let mut turns = 0;
     for round in 0..6 {
-        let (mut child, told) = start(home.path(), 20 + 37 * round);
+        let (mut child, _output, told) = start(home.path(), 20 + 37 * round);
         let store = open(home.path());
         match store.acquire(&id("t")).await {
             Err(Error::LockedElsewhere { pid, .. }) => assert_eq!(pid, Some(child.id())),
