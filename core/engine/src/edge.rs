@@ -29,9 +29,7 @@ impl From<Error> for RpcError {
             Error::Starting(_) | Error::StillSettling(_) => RpcError::new(ErrorCode::TurnInProgress, message),
             Error::ShuttingDown => RpcError::new(ErrorCode::ShuttingDown, message),
             Error::Broken(error) => error,
-            Error::StaleHistory | Error::Abandoned | Error::Setup(_) => {
-                RpcError::new(ErrorCode::Internal, message)
-            }
+            Error::StaleHistory | Error::Abandoned => RpcError::new(ErrorCode::Internal, message),
         }
     }
 }

@@ -44,9 +44,6 @@ pub enum Error {
     /// What would have answered is gone: a bug, since a task must have panicked.
     #[error("the request was abandoned by a task that ended unexpectedly")]
     Abandoned,
-    /// The HTTP client or another service could not be set up.
-    #[error("a shared service could not be set up: {0}")]
-    Setup(String),
 }
 
 impl Error {

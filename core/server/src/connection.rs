@@ -44,7 +44,8 @@ pub struct Connection {
 struct State {
     handshake: Handshake,
     running: HashSet<RequestId>,
-    asked: HashMap<AskId, Asked>,
+    /// What the client was asked and has not answered.
+    asked: HashMap<AskId, AskSink>,
     last_ask: u64,
     /// Threads that this connection may be subscribed to.
     subscriptions: HashSet<ThreadId>,
@@ -58,11 +59,6 @@ enum Handshake {
     /// `initialize` was answered, `initialized` has not come.
     Answered,
     Ready,
-}
-
-struct Asked {
-    request: ServerRequest,
-    sink: AskSink,
 }
 
 impl Connection {
@@ -114,7 +110,7 @@ impl Connection {
         };
         self.outbox.close();
         self.server.engine.hub().leave(self.id);
-        for (_, Asked { sink, .. }) in asked {
+        for (_, sink) in asked {
             sink(Err(RpcError::new(ErrorCode::ShuttingDown, "the client is gone")));
         }
         let (engine, id) = (self.server.engine.clone(), self.id);
@@ -237,7 +233,7 @@ impl Connection {
             RequestId::String(_) => None,
         };
         match asked {
-            Some(Asked { sink, .. }) => sink(answer),
+            Some(sink) => sink(answer),
             None => tracing::info!(connection = self.id.0, %id, "an answer to no open request was ignored"),
         }
     }
@@ -259,13 +255,6 @@ impl Connection {
             self.server.dropped_connections.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(connection = self.id.0, "a client read too slowly and was disconnected");
         }
-    }
-
-    /// The params of an open request of the server, for transports that must read its answer.
-    pub fn open_request(&self, id: &RequestId) -> Option<ServerRequest> {
-        let RequestId::Number(number) = id else { return None };
-        let id = AskId(u64::try_from(*number).ok()?);
-        self.state.lock().asked.get(&id).map(|asked| asked.request.clone())
     }
 }
 
@@ -295,7 +284,7 @@ impl Subscriber for Connection {
                 sink(Err(RpcError::new(ErrorCode::ShuttingDown, "the client is gone")));
                 return ask;
             }
-            state.asked.insert(ask, Asked { request: request.clone(), sink });
+            state.asked.insert(ask, sink);
             ask
         };
         self.push(ServerMessage::Request { id: ask_id(ask), request });

@@ -37,7 +37,7 @@ pub(crate) fn dispatch(connection: &Arc<Connection>, request: ClientRequest, res
     requests.spawn_on(task, &runtime);
 }
 
-/// The thread whose requests this one is ordered with: the table's scope, with the thread that the params name.
+/// The thread whose requests this one is ordered with. A test holds it against the table's scopes.
 fn lane_of(request: &ClientRequest) -> Option<&ThreadId> {
     match request {
         ClientRequest::ThreadResume(params) => Some(&params.thread_id),
@@ -70,5 +70,26 @@ async fn handle(connection: &Arc<Connection>, request: ClientRequest, responder:
         ClientRequest::TurnInterrupt(params) => handler::turn::interrupt(connection, params, responder).await,
         ClientRequest::ModelList(_) => handler::server::models(connection, responder).await,
         ClientRequest::ServerDiagnostics(_) => handler::server::diagnostics(connection, responder),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raddle_protocol::methods::{Direction, METHODS, Scope};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lanes_follow_the_scopes_of_the_table() {
+        let params = json!({
+            "threadId": "t", "expectedTurnId": "u", "text": "x", "cwd": "/",
+            "clientInfo": { "name": "n", "version": "v" },
+        });
+        for row in METHODS {
+            let Direction::ClientRequest(scope) = row.direction else { continue };
+            let request = ClientRequest::decode(row.name, params.clone()).unwrap();
+            assert_eq!(lane_of(&request).is_some(), scope == Scope::Thread, "{}", row.name);
+        }
     }
 }

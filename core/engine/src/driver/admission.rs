@@ -158,7 +158,8 @@ impl Driver {
         let model = self.newest_settings().model;
         // What a reload finds may be more than what was kept.
         let kept = if reload { None } else { self.context.take() };
-        let has_history = self.head.is_some();
+        // A commit that was reported as failed may be on the disk all the same, so a reload always looks.
+        let has_history = reload || self.head.is_some();
         let future = Box::pin(async move {
             let reloaded = if reload { Some(load(&shared, &id).await?) } else { None };
             let context =
