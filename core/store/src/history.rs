@@ -2,7 +2,7 @@
 //!
 //! Neighbours: cursor, error, event, row, thread, turn.
 
-use raddle_protocol::limits::{HISTORY_PAGE_BYTES_MAX, HISTORY_PAGE_TURNS_MAX};
+use raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX;
 use raddle_protocol::{EventBody, ThreadId, TurnId};
 use rusqlite::Connection;
 
@@ -12,6 +12,10 @@ use crate::event;
 use crate::row::Trouble;
 use crate::thread;
 use crate::turn::{self, StoredTurn, TurnRow};
+
+/// Bytes of text that a page reads at most; one that would have more ends earlier and goes on at its cursor. One turn is
+/// always on it, however large.
+pub(crate) const HISTORY_PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A stretch of a thread's history.
 #[derive(Clone, Debug, PartialEq)]

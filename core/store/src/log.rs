@@ -206,7 +206,13 @@ impl Log {
         }
         let Some(id) = &event.turn_id else {
             return match &event.body {
-                EventBody::SettingsUpdated(_) | EventBody::TokenUsageUpdated(_) => Ok(None),
+                EventBody::SettingsUpdated(_)
+                | EventBody::NameUpdated(_)
+                | EventBody::Archived(_)
+                | EventBody::Rewound(_)
+                | EventBody::InputQueued(_)
+                | EventBody::InputsUnqueued(_)
+                | EventBody::TokenUsageUpdated(_) => Ok(None),
                 _ => rejected("it needs a turn"),
             };
         };
@@ -257,7 +263,7 @@ impl Log {
                     head.items.insert(logged.item.id.clone(), whole);
                 }
                 if let ItemKind::UserMessage { text, .. } = &logged.item.kind {
-                    self.set_title(lease, memory, text)?;
+                    self.set_title(lease, memory, text.as_str())?;
                 }
             }
             EventBody::ItemRemoved(item) => {
@@ -265,6 +271,11 @@ impl Log {
             }
             EventBody::TurnCompleted(ended) => self.end_turn(lease, memory, place, (event.at, ended), seq)?,
             EventBody::ThreadStarted(_)
+            | EventBody::NameUpdated(_)
+            | EventBody::Archived(_)
+            | EventBody::Rewound(_)
+            | EventBody::InputQueued(_)
+            | EventBody::InputsUnqueued(_)
             | EventBody::TurnStarted(_)
             | EventBody::AgentMessageDelta(_)
             | EventBody::ReasoningDelta(_)
