@@ -306,6 +306,12 @@ impl From<Vec<Item>> for Items {
     }
 }
 
+impl FromIterator<Item> for Items {
+    fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
+        Self::from(items.into_iter().collect::<Vec<_>>())
+    }
+}
+
 impl std::ops::Deref for Items {
     type Target = Vec<Item>;
 

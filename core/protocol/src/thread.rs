@@ -275,6 +275,13 @@ pub struct ThreadSettingsUpdateParams {
     pub instructions: Option<String>,
 }
 
+impl ThreadSettingsUpdateParams {
+    /// A change of nothing, to be filled in.
+    pub fn new(thread_id: ThreadId) -> Self {
+        Self { thread_id, model: None, approval_mode: None, instructions: None }
+    }
+}
+
 /// Result of `thread/settings/update`: the settings as they are now, durable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadSettingsUpdateResult {

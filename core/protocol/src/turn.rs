@@ -195,6 +195,14 @@ pub struct TurnSteerParams {
     pub client_message_id: Option<String>,
 }
 
+impl TurnSteerParams {
+    /// A text for a running turn, without a client token.
+    pub fn new(thread_id: ThreadId, expected_turn_id: TurnId, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { thread_id, expected_turn_id, text, images: Vec::new(), client_message_id: None }
+    }
+}
+
 /// Result of `turn/steer`: the input is durable and cannot be taken back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
