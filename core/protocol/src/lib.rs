@@ -20,6 +20,7 @@
 pub mod approval;
 pub mod error;
 pub mod event;
+mod fill;
 pub mod fold;
 pub mod ids;
 pub mod item;
