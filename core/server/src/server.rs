@@ -10,11 +10,14 @@ use parking_lot::Mutex;
 use raddle_engine::{ConnectionId, Engine};
 use raddle_protocol::limits::OUTBOX_BYTES_MAX;
 use raddle_protocol::thread::Warning;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
+
+/// How long a shutdown gives requests that still run when the engine has stopped: there is not much left for them to do.
+const ANSWERS_AFTER_ENGINE: Duration = Duration::from_millis(500);
 
 /// [`ShutdownTimes::answers_after`] by default. Source: the app-server documentation.
 pub const SHUTDOWN_ANSWERS_AFTER: Duration = Duration::from_secs(9);
@@ -162,7 +165,9 @@ impl Server {
                 tracing::error!("the engine's close failed");
             }
             shared.requests.close();
-            shared.requests.wait().await;
+            if timeout(ANSWERS_AFTER_ENGINE, shared.requests.wait()).await.is_err() {
+                tracing::info!("requests that still run are given up");
+            }
         };
         tokio::pin!(finished);
         let is_finished = timeout_at(begun + shared.shutdown.answers_after, &mut finished).await.is_ok();
