@@ -22,7 +22,10 @@ pub mod transport;
 
 pub use connection::{Answered, Connection, REQUESTS_RUNNING_MAX};
 pub use outbox::{Outbox, Pushed};
-pub use server::{SHUTDOWN_ANSWERS_AFTER, SHUTDOWN_ENDS_AFTER, Server, ServerOptions, ShutdownTimes};
+pub use server::{
+    SHUTDOWN_ACCEPTED_FIRST, SHUTDOWN_ANSWERS_AFTER, SHUTDOWN_ENDS_AFTER, Server, ServerOptions,
+    ShutdownTimes,
+};
 
 pub use raddle_engine as engine;
 pub use raddle_protocol as protocol;

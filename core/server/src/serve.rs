@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::server::Server;
@@ -29,7 +30,7 @@ impl Server {
     pub async fn serve(&self, source: impl MessageSource, sink: impl MessageSink) {
         let connection = self.connect();
         let incoming = async {
-            if self.read(&connection, source).await == Ended::Server {
+            if self.read(&connection, source, &self.shared.stopping).await == Ended::Server {
                 // Closing the connection is the server's business then, once the threads have said their last.
                 pending::<()>().await;
             }
@@ -45,9 +46,9 @@ impl Server {
     }
 
     /// Serves the only connection of a process. When its input ends, when it cannot be written to, or when `stop` is
-    /// ready, the server [shuts down](Self::shut_down). Returns when all of the output is written, and at the latest
-    /// [`ShutdownTimes::ends_after`](crate::ShutdownTimes::ends_after) after the shutdown began, even if the client has
-    /// stopped to read.
+    /// ready, nothing more is read, what was accepted is answered, and the server [shuts down](Self::shut_down). Returns
+    /// when all of the output is written, and at the latest [`ShutdownTimes::ends_after`](crate::ShutdownTimes::ends_after)
+    /// after the input's end, even if the client has stopped to read.
     pub async fn serve_alone(
         &self,
         source: impl MessageSource,
@@ -55,8 +56,9 @@ impl Server {
         stop: impl Future<Output = ()>,
     ) {
         let connection = self.connect();
+        let input_over = self.shared.stopping.child_token();
         let incoming = async {
-            self.read(&connection, source).await;
+            self.read(&connection, source, &input_over).await;
         };
         let outgoing = write(&connection, sink);
         tokio::pin!(incoming, outgoing, stop);
@@ -66,14 +68,24 @@ impl Server {
             () = &mut outgoing => has_written = true,
             () = &mut stop => {}
         }
-        let ends_at = Instant::now() + self.shared.shutdown.ends_after;
+        let begun = Instant::now();
+        let times = self.shared.shutdown;
+        self.shared.ending.cancel();
+        input_over.cancel();
         let ending = async {
+            let shut_down = async {
+                // What was asked just before the end is done, if it is soon done, and not refused.
+                if !has_written {
+                    let _ = timeout_at(begun + times.accepted_first, connection.drained()).await;
+                }
+                self.shut_down_since(begun).await;
+            };
             let written = async {
                 if !has_written {
                     outgoing.await;
                 }
             };
-            tokio::join!(self.shut_down(), written);
+            tokio::join!(shut_down, written);
         };
         // A message that was read is still taken, but nothing waits for that: its answer is.
         let taking = async {
@@ -83,7 +95,7 @@ impl Server {
             pending::<()>().await;
         };
         tokio::select! {
-            ended = timeout_at(ends_at, ending) => {
+            ended = timeout_at(begun + times.ends_after, ending) => {
                 if ended.is_err() {
                     tracing::warn!("the client did not read the last of the output in time");
                 }
@@ -92,11 +104,17 @@ impl Server {
         }
     }
 
-    async fn read(&self, connection: &Arc<Connection>, mut source: impl MessageSource) -> Ended {
+    /// Reads until there is no more, or until the input is said to be over.
+    async fn read(
+        &self,
+        connection: &Arc<Connection>,
+        mut source: impl MessageSource,
+        over: &CancellationToken,
+    ) -> Ended {
         loop {
             let incoming = tokio::select! {
                 biased;
-                () = self.shared.stopping.cancelled() => return Ended::Server,
+                () = over.cancelled() => return Ended::Server,
                 incoming = source.receive() => incoming,
             };
             match incoming {

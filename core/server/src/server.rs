@@ -19,6 +19,9 @@ use crate::connection::Connection;
 /// How long a shutdown gives requests that still run when the engine has stopped: there is not much left for them to do.
 const ANSWERS_AFTER_ENGINE: Duration = Duration::from_millis(500);
 
+/// [`ShutdownTimes::accepted_first`] by default. Ours.
+pub const SHUTDOWN_ACCEPTED_FIRST: Duration = Duration::from_secs(1);
+
 /// [`ShutdownTimes::answers_after`] by default. Source: the app-server documentation.
 pub const SHUTDOWN_ANSWERS_AFTER: Duration = Duration::from_secs(9);
 
@@ -29,9 +32,12 @@ pub const SHUTDOWN_ENDS_AFTER: Duration = Duration::from_secs(10);
 /// threads tell their subscribers apart by it.
 static LAST_CONNECTION: AtomicU64 = AtomicU64::new(0);
 
-/// When [`Server::shut_down`] loses patience; both are counted from its beginning.
+/// When a shutdown loses patience; all is counted from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownTimes {
+    /// At the end of a process's input: how long the requests that were accepted before have, before threads are told to
+    /// end and everything unfinished is refused.
+    pub accepted_first: Duration,
     /// Until requests that still run are answered with `shuttingDown`, and output only drains.
     pub answers_after: Duration,
     /// Until nothing is waited for any more.
@@ -40,7 +46,11 @@ pub struct ShutdownTimes {
 
 impl Default for ShutdownTimes {
     fn default() -> Self {
-        Self { answers_after: SHUTDOWN_ANSWERS_AFTER, ends_after: SHUTDOWN_ENDS_AFTER }
+        Self {
+            accepted_first: SHUTDOWN_ACCEPTED_FIRST,
+            answers_after: SHUTDOWN_ANSWERS_AFTER,
+            ends_after: SHUTDOWN_ENDS_AFTER,
+        }
     }
 }
 
@@ -76,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) requests: TaskTracker,
     /// A connection may be dropped on a thread that is not the runtime's; what follows still runs on it.
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Set when the shutdown begins.
+    pub(crate) ending: CancellationToken,
     /// Set when new requests are refused.
     pub(crate) stopping: CancellationToken,
     /// Set when requests that still run are given up.
@@ -107,6 +119,7 @@ impl Server {
                 engine,
                 requests: TaskTracker::new(),
                 runtime: tokio::runtime::Handle::current(),
+                ending: CancellationToken::new(),
                 stopping: CancellationToken::new(),
                 stopped: CancellationToken::new(),
                 opened_at: Instant::now(),
@@ -137,15 +150,16 @@ impl Server {
 
     /// Begins to stop, without waiting: for a host that drops everything. Running turns end as interrupted.
     pub fn abandon(&self) {
+        self.shared.ending.cancel();
         self.shared.stopping.cancel();
         self.shared.engine.abandon();
         self.shared.requests.close();
         self.close_connections();
     }
 
-    /// Waits until the server has begun to stop.
+    /// Waits until a shutdown has begun: [`ShutdownTimes`] count from then on.
     pub async fn stopping(&self) {
-        self.shared.stopping.cancelled().await;
+        self.shared.ending.cancelled().await;
     }
 
     /// Stops: new requests get `shuttingDown`, running turns end as interrupted, every accepted request is answered
@@ -155,8 +169,12 @@ impl Server {
     /// before that, requests that still run get `shuttingDown`, results that come later are dropped, and connections
     /// close. What is left of the engine then goes on to close in the background.
     pub async fn shut_down(&self) {
+        self.shut_down_since(tokio::time::Instant::now()).await;
+    }
+
+    pub(crate) async fn shut_down_since(&self, begun: tokio::time::Instant) {
         let shared = &self.shared;
-        let begun = tokio::time::Instant::now();
+        shared.ending.cancel();
         shared.stopping.cancel();
         let engine = shared.engine.clone();
         let closing = shared.runtime.spawn(async move { engine.shut_down().await });
