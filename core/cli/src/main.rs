@@ -3,9 +3,11 @@
 //! It is a host like any other. What it does with threads goes through the client of the crate `raddle`; it holds no logic
 //! of the engine, and nothing imports it.
 
+mod app_server;
 mod demo;
 mod demo_host;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    AppServer(app_server::AppServer),
     Demo(demo::Demo),
     #[command(hide = true)]
     DemoHost(demo_host::DemoHost),
@@ -31,6 +34,7 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     match cli.command {
+        Command::AppServer(server) => server.run().await,
         Command::Demo(demo) => demo.run().await,
         Command::DemoHost(host) => host.run().await,
     }
@@ -40,5 +44,9 @@ async fn main() -> ExitCode {
 /// command's own.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("RADDLE_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }

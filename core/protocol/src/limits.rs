@@ -5,6 +5,13 @@
 /// Most method names in `optOutNotifications`; more are `invalidParams`.
 pub const OPT_OUT_NOTIFICATIONS_MAX: usize = 256;
 
+/// Bytes of a line that a client sends, without its end; a longer one is dropped, and an `error` notification says so.
+pub const STDIN_LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of a request id that is a string; a longer one is `invalidRequest` without an id. Ours: ids are kept while
+/// requests run.
+pub const REQUEST_ID_BYTES_MAX: usize = 1_024;
+
 /// Bytes that may wait unread in a connection's outbox; at more the connection ends.
 pub const OUTBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
 

@@ -257,12 +257,26 @@ macro_rules! method_table {
                 match self { $(Self::$sr(params) => encode(params),)+ }
             }
 
+            /// Reads params as they came over a transport of bytes.
+            ///
+            /// # Errors
+            /// `methodNotFound` and `invalidParams`.
+            pub fn decode(method: &str, params: Value) -> Result<Self, RpcError> {
+                match method {
+                    $($sr_name => decode_params(method, params).map(Self::$sr),)+
+                    _ => Err(RpcError::new(
+                        ErrorCode::MethodNotFound,
+                        format!("there is no request `{method}`"),
+                    )),
+                }
+            }
+
             /// Reads an answer to this request as it came over a transport of bytes.
             ///
             /// # Errors
             /// `invalidParams` when it does not fit.
             pub fn decode_answer(&self, result: Value) -> Result<ServerAnswer, RpcError> {
-                match self { $(Self::$sr(_) => decode_params($sr_name, result).map(ServerAnswer::$sr),)+ }
+                ServerAnswer::decode(self.method(), result)
             }
         }
 
@@ -270,6 +284,30 @@ macro_rules! method_table {
         #[derive(Clone, Debug, PartialEq)]
         pub enum ServerAnswer {
             $(#[doc = $sr_doc] $sr($sr_result),)+
+        }
+
+        impl ServerAnswer {
+            /// The result for a transport of bytes.
+            ///
+            /// # Errors
+            /// When a value has no JSON form; ours all have one.
+            pub fn result(&self) -> Result<Value, serde_json::Error> {
+                match self { $(Self::$sr(result) => encode(result),)+ }
+            }
+
+            /// Reads the answer to `method` as it came over a transport of bytes.
+            ///
+            /// # Errors
+            /// `methodNotFound` for a method that is not ours, `invalidParams` for an answer that does not fit.
+            pub fn decode(method: &str, result: Value) -> Result<Self, RpcError> {
+                match method {
+                    $($sr_name => decode_params(method, result).map(Self::$sr),)+
+                    _ => Err(RpcError::new(
+                        ErrorCode::MethodNotFound,
+                        format!("there is no request `{method}`"),
+                    )),
+                }
+            }
         }
 
         $(impl From<$sr_result> for ServerAnswer {
@@ -288,6 +326,14 @@ macro_rules! method_table {
             /// The wire name.
             pub fn method(&self) -> &'static str {
                 match self { $(Self::$cn(_) => $cn_name,)+ }
+            }
+
+            /// The params for a transport of bytes.
+            ///
+            /// # Errors
+            /// When a value has no JSON form; ours all have one.
+            pub fn params(&self) -> Result<Value, serde_json::Error> {
+                match self { $(Self::$cn(params) => encode(params),)+ }
             }
 
             /// Reads params as they came over a transport of bytes.

@@ -1,60 +1,49 @@
-//! The typed client of a connection in the same process.
+//! The typed client: of an engine in the same process, or of a server over bytes.
 //!
-//! Neighbours: error, notifications.
+//! Neighbours: error, link, notifications, process, pump.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use futures_util::FutureExt;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use raddle_protocol::methods::{
-    ClientNotification, ClientResponse, Method, ServerAnswer, ServerNotification, ServerRequest, method,
+    ClientNotification, Method, ServerAnswer, ServerNotification, ServerRequest, method,
 };
-use raddle_protocol::rpc::{ClientMessage, ServerMessage};
+use raddle_protocol::rpc::ClientMessage;
 use raddle_protocol::server::{
     ClientCapabilities, ClientInfo, InitializeParams, InitializeResult, InitializedParams,
 };
-use raddle_protocol::{ErrorCode, RequestId, RpcError};
-use raddle_server::{Connection, Server};
+use raddle_protocol::{RequestId, RpcError};
+use raddle_server::{Answered, Server};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::process::Command;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::error::ClientError;
+use crate::link::{Inbox, Link};
 use crate::notifications::Notifications;
+use crate::process::{ServerProcess, SpawnOptions};
+use crate::pump::{Asked, Inner, pump};
 
-/// Requests of the server that may wait for one client's handler at the same time; further ones are answered with an
-/// error at once, which blocks what they ask about.
-pub const HANDLERS_RUNNING_MAX: usize = 64;
+/// How long [`Client::shutdown`] waits for the far end of bytes to end: a second more than a server may take.
+pub const FAR_END_AFTER: Duration = Duration::from_secs(11);
 
-type HandlerFuture = Pin<Box<dyn Future<Output = Result<ServerAnswer, RpcError>> + Send>>;
-type Handler = Arc<dyn Fn(ServerRequest) -> HandlerFuture + Send + Sync>;
-type Callback = Arc<dyn Fn(&ServerNotification) + Send + Sync>;
-type Responses = Mutex<HashMap<i64, oneshot::Sender<Result<ClientResponse, RpcError>>>>;
-
-/// A client of an engine in the same process. Typed messages move over channels; nothing is serialised.
+/// A client of the protocol: of an engine in the same process, where typed messages move over channels and nothing is
+/// serialised; or of a server at the other end of a reader and a writer, where they move as lines of JSON.
 ///
-/// Dropping it closes its connection: its subscriptions end, running turns go on.
+/// Dropping it closes its connection: its subscriptions end, running turns go on. Over bytes, what was not yet written is
+/// lost then, and a server's process that it started is killed; [`shutdown`](Self::shutdown) first.
 pub struct Client {
     inner: Arc<Inner>,
     initialized: InitializeResult,
     pump: Mutex<Option<JoinHandle<()>>>,
-}
-
-struct Inner {
-    connection: Arc<Connection>,
-    responses: Responses,
-    last_id: AtomicI64,
-    callbacks: RwLock<Vec<(u64, Callback)>>,
-    streams: RwLock<Vec<Weak<raddle_server::Outbox>>>,
-    last_registration: AtomicU64,
-    handler: RwLock<Option<Handler>>,
-    /// Set when nothing more will be handed on.
-    over: AtomicBool,
+    pumping: AbortHandle,
+    process: Mutex<Option<ServerProcess>>,
+    exit_status: Mutex<Option<ExitStatus>>,
+    far_end_after: Duration,
 }
 
 /// Keeps a callback registered; dropping it ends that.
@@ -73,32 +62,89 @@ impl Drop for Registration {
 }
 
 impl Client {
-    /// Connects and completes the handshake.
+    /// Connects to an engine in this process and completes the handshake.
     pub(crate) async fn connect(
         server: &Server,
         runtime: &Handle,
         client_info: ClientInfo,
         capabilities: ClientCapabilities,
     ) -> Result<Self, ClientError> {
-        let connection = server.connect();
-        let inner = Arc::new(Inner {
-            connection: connection.clone(),
-            responses: Mutex::new(HashMap::new()),
-            last_id: AtomicI64::new(0),
-            callbacks: RwLock::new(Vec::new()),
-            streams: RwLock::new(Vec::new()),
-            last_registration: AtomicU64::new(0),
-            handler: RwLock::new(None),
-            over: AtomicBool::new(false),
-        });
-        let pump = runtime.spawn(pump(inner.clone()));
-        let mut handshake = Handshake { connection: &connection, done: false };
+        let link = Link::memory(server.connect());
+        Self::over_link(link, runtime, client_info, capabilities).await
+    }
+
+    /// Connects to a server at the far end of a reader and a writer of bytes, such as a pipe or a socket, and completes
+    /// the handshake. Must be called within a tokio runtime, on which the connection then lives.
+    ///
+    /// # Errors
+    /// What the server answers to `initialize`; [`ClientError::Closed`] when it ends first.
+    pub async fn over(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        client_info: ClientInfo,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self, ClientError> {
+        let runtime = Handle::current();
+        let link = Link::bytes(reader, writer, &runtime);
+        Self::over_link(link, &runtime, client_info, capabilities).await
+    }
+
+    /// Starts a server as a child process, such as `raddle app-server`, connects to its standard streams and completes
+    /// the handshake. The client owns the process: [`shutdown`](Self::shutdown) ends it, dropping the client kills it.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), raddle::ClientError> {
+    /// use raddle::protocol::server::{ClientCapabilities, ClientInfo};
+    /// use raddle::{Client, SpawnOptions};
+    ///
+    /// let mut command = tokio::process::Command::new("raddle");
+    /// command.arg("app-server");
+    /// let info = ClientInfo { name: "my-app".into(), version: "1.0".into() };
+    /// let client = Client::spawn(command, SpawnOptions::default(), info, ClientCapabilities::default()).await?;
+    /// client.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Spawn`] when there is no such program; otherwise as [`over`](Self::over).
+    pub async fn spawn(
+        command: impl Into<Command>,
+        options: SpawnOptions,
+        client_info: ClientInfo,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self, ClientError> {
+        let (process, reader, writer) = ServerProcess::start(command.into(), options.stderr)?;
+        let mut client = Self::over(reader, writer, client_info, capabilities).await?;
+        client.process = Mutex::new(Some(process));
+        client.far_end_after = options.ends_after;
+        Ok(client)
+    }
+
+    async fn over_link(
+        (link, inbox): (Link, Inbox),
+        runtime: &Handle,
+        client_info: ClientInfo,
+        capabilities: ClientCapabilities,
+    ) -> Result<Self, ClientError> {
+        let inner = Inner::new(link);
+        let pump = runtime.spawn(pump(inner.clone(), inbox));
+        let pumping = pump.abort_handle();
+        let mut handshake = Handshake { inner: inner.clone(), pumping: pumping.clone(), done: false };
         let params = InitializeParams { client_info, capabilities };
         let initialized = inner.request::<method::Initialize>(params).await?;
         let ready = ClientNotification::Initialized(InitializedParams {});
-        connection.receive(ClientMessage::Notification(ready)).await;
+        inner.link.send(ClientMessage::Notification(ready)).await;
         handshake.done = true;
-        Ok(Self { inner, initialized, pump: Mutex::new(Some(pump)) })
+        Ok(Self {
+            inner,
+            initialized,
+            pump: Mutex::new(Some(pump)),
+            pumping,
+            process: Mutex::new(None),
+            exit_status: Mutex::new(None),
+            far_end_after: FAR_END_AFTER,
+        })
     }
 
     /// What the server said of itself.
@@ -112,7 +158,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Server`] with the server's code, message and data as they came; [`ClientError::Closed`] when the
-    /// connection ended first.
+    /// connection ended first; [`ClientError::UnreadableResult`] for a result of a server of another version.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the answer, not the request: what it asked for may still happen.
@@ -141,138 +187,99 @@ impl Client {
     }
 
     /// Answers requests of the server, such as approvals. Without a handler, or with one that fails, what they ask about
-    /// is blocked. A newer handler replaces an older one.
+    /// is blocked. A newer handler replaces an older one, and one of [`on_open_request`](Self::on_open_request).
     pub fn on_request<F>(&self, handler: impl Fn(ServerRequest) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<ServerAnswer, RpcError>> + Send + 'static,
     {
-        *self.inner.handler.write() = Some(Arc::new(move |request| Box::pin(handler(request))));
+        *self.inner.asked.write() = Asked::Handler(Arc::new(move |request| Box::pin(handler(request))));
     }
 
-    /// Closes the connection and waits until its last notification was handed on. Threads and turns go on.
+    /// Takes requests of the server with their ids, to answer them later with [`respond`](Self::respond). The callback
+    /// runs on the client's own task, in order with those of notifications, and must not wait; one that panics refuses
+    /// that request. When the server needs an answer no more, it sends `serverRequest/cancelled` with the id. Replaces
+    /// what [`on_request`](Self::on_request) has set, and the other way round.
+    pub fn on_open_request(&self, callback: impl Fn(RequestId, ServerRequest) + Send + Sync + 'static) {
+        *self.inner.asked.write() = Asked::Taker(Arc::new(callback));
+    }
+
+    /// Answers a request of the server by its id.
+    ///
+    /// An answer to a request that is not open any more decides nothing, and is told as [`Answered::Late`]. In process
+    /// that is certain; over bytes the server may have withdrawn the request while the answer was on its way, and then
+    /// ignores it.
+    pub async fn respond(&self, id: &RequestId, answer: Result<ServerAnswer, RpcError>) -> Answered {
+        self.inner.link.answer(id, answer).await
+    }
+
+    /// Closes the connection and waits until its last notification was handed on. Threads and turns go on, but for those
+    /// of a server whose only client this is: a process ends with its input, and running turns as interrupted.
+    ///
+    /// The far end of bytes is waited for until [`FAR_END_AFTER`], or for a child process as long as its
+    /// [`SpawnOptions`] say; a process that still runs then is killed.
     pub async fn shutdown(&self) {
-        self.inner.connection.close();
+        self.inner.link.close();
+        let ends_at = tokio::time::Instant::now() + self.far_end_after;
         let pump = self.pump.lock().take();
-        if let Some(pump) = pump {
-            let _ = pump.await;
+        if let Some(mut pump) = pump {
+            if !self.inner.link.is_remote() {
+                let _ = pump.await;
+            } else if tokio::time::timeout_at(ends_at, &mut pump).await.is_err() {
+                tracing::warn!("the far end of a connection did not end in time");
+                self.inner.link.abandon();
+                pump.abort();
+                let _ = pump.await;
+            }
         }
+        let process = self.process.lock().take();
+        if let Some(process) = process {
+            let status = process.end(ends_at).await;
+            *self.exit_status.lock() = status;
+        }
+    }
+
+    /// The id of the server's process, if this client has started one and not ended it.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.lock().as_ref().and_then(ServerProcess::id)
+    }
+
+    /// How the server's process has ended, after [`shutdown`](Self::shutdown) of a client that started one.
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        *self.exit_status.lock()
     }
 
     /// Whether the connection is at its end.
     pub fn is_closed(&self) -> bool {
-        self.pump.lock().as_ref().is_none_or(JoinHandle::is_finished)
+        self.pumping.is_finished()
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The pump ends by itself once it has handed on what waits.
-        self.inner.connection.close();
-    }
-}
-
-impl Inner {
-    async fn request<M: Method>(&self, params: M::Params) -> Result<M::Result, ClientError> {
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let (sender, answer) = oneshot::channel();
-        self.responses.lock().insert(id, sender);
-        let _forget = Forget { responses: &self.responses, id };
-        // In this order: the pump sets the flag before it forgets who waits, so no request can slip in between.
-        if self.over.load(Ordering::Acquire) {
-            return Err(ClientError::Closed);
-        }
-        let request = M::request(params);
-        self.connection.receive(ClientMessage::Request { id: RequestId::Number(id), request }).await;
-        let response = answer.await.map_err(|_| ClientError::Closed)??;
-        M::result(response).ok_or(ClientError::UnexpectedResult { method: M::NAME })
-    }
-
-    fn hand_on(&self, notification: Arc<ServerNotification>) {
-        let callbacks = self.callbacks.read().clone();
-        for (_, callback) in callbacks {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| callback(&notification))).is_err() {
-                tracing::error!(method = notification.method(), "a notification callback panicked");
-            }
-        }
-        let streams = self.streams.read();
-        for stream in streams.iter().filter_map(Weak::upgrade) {
-            stream.push(ServerMessage::Notification(notification.clone()));
-        }
-    }
-
-    fn answer(self: &Arc<Self>, id: RequestId, request: ServerRequest, handlers: &mut JoinSet<()>) {
-        let handler = self.handler.read().clone();
-        let inner = self.clone();
-        let busy = handlers.len() >= HANDLERS_RUNNING_MAX;
-        handlers.spawn(async move {
-            let answer = match handler {
-                None => Err(RpcError::new(ErrorCode::MethodNotFound, "this client answers no requests")),
-                Some(_) if busy => Err(RpcError::new(ErrorCode::Internal, "this client is too busy")),
-                Some(handler) => {
-                    match AssertUnwindSafe(async { handler(request).await }).catch_unwind().await {
-                        Ok(answer) => answer,
-                        Err(_) => {
-                            tracing::error!("a request handler panicked");
-                            Err(RpcError::new(ErrorCode::Internal, "the client's handler failed"))
-                        }
-                    }
-                }
-            };
-            inner.connection.receive(ClientMessage::Answer { id, answer }).await;
-        });
+        end(&self.inner, &self.pumping);
     }
 }
 
 /// Closes the connection, and so ends its pump, should the handshake fail or its future be dropped.
-struct Handshake<'a> {
-    connection: &'a Connection,
+struct Handshake {
+    inner: Arc<Inner>,
+    pumping: AbortHandle,
     done: bool,
 }
 
-impl Drop for Handshake<'_> {
+impl Drop for Handshake {
     fn drop(&mut self) {
         if !self.done {
-            self.connection.close();
+            end(&self.inner, &self.pumping);
         }
     }
 }
 
-/// Forgets a request whose future was dropped.
-struct Forget<'a> {
-    responses: &'a Responses,
-    id: i64,
-}
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.responses.lock().remove(&self.id);
+/// Ends a connection without waiting. In process its pump ends by itself, once it has handed on what waits; a far end may
+/// have more to say for ever.
+fn end(inner: &Inner, pumping: &AbortHandle) {
+    inner.link.abandon();
+    if inner.link.is_remote() {
+        pumping.abort();
     }
-}
-
-/// Hands on what the connection sends, in order, until it is at its end.
-async fn pump(inner: Arc<Inner>) {
-    let mut handlers = JoinSet::new();
-    while let Some(message) = inner.connection.next().await {
-        while handlers.try_join_next().is_some() {}
-        match message {
-            ServerMessage::Response { id: Some(RequestId::Number(id)), result } => {
-                let waiting = inner.responses.lock().remove(&id);
-                if let Some(waiting) = waiting {
-                    let _ = waiting.send(result);
-                }
-            }
-            // Our ids are numbers.
-            ServerMessage::Response { .. } => {}
-            ServerMessage::Notification(notification) => inner.hand_on(notification),
-            ServerMessage::Request { id, request } => inner.answer(id, request, &mut handlers),
-        }
-    }
-    inner.connection.close();
-    inner.over.store(true, Ordering::Release);
-    inner.responses.lock().clear();
-    for stream in inner.streams.read().iter().filter_map(Weak::upgrade) {
-        stream.close();
-    }
-    // Handlers of a connection that is gone have nobody to answer.
-    handlers.shutdown().await;
 }

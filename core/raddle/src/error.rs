@@ -14,6 +14,22 @@ pub enum ClientError {
     /// The connection ended before the answer came: closed by this side, or by the server since too much waited unread.
     #[error("the connection is closed")]
     Closed,
+    /// The answer came, but its result is not what this client knows: a server of another version.
+    #[error("the answer to `{method}` cannot be read: {message}")]
+    UnreadableResult {
+        /// The method that was asked.
+        method: &'static str,
+        /// What does not fit.
+        message: String,
+    },
+    /// The server's process could not be started.
+    #[error("the server could not be started: {message}")]
+    Spawn {
+        /// What kind of failure it is.
+        kind: std::io::ErrorKind,
+        /// What the system says.
+        message: String,
+    },
     /// The answer was another method's: a bug of ours.
     #[error("the answer to `{method}` had another method's shape")]
     UnexpectedResult {

@@ -11,7 +11,8 @@ use raddle_engine::tools::Toolbox;
 use raddle_engine::{Engine, ModelLimits, ModelSource, RetryPolicy};
 use raddle_protocol::ModelRef;
 use raddle_protocol::server::{ClientCapabilities, ClientInfo};
-use raddle_server::Server;
+use raddle_protocol::thread::Warning;
+use raddle_server::{Server, ServerOptions, ShutdownTimes};
 
 use crate::client::Client;
 use crate::error::{ClientError, OpenError};
@@ -19,8 +20,10 @@ use crate::error::{ClientError, OpenError};
 /// How to open an engine. [`Options::default`] works with nothing configured.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the store lies. `None`: `RADDLE_HOME`, else `.raddle` in the user's home directory.
+    /// Where settings and the like lie. `None`: `RADDLE_HOME`, else `.raddle` in the user's home directory.
     pub home: Option<PathBuf>,
+    /// Where the store lies. `None`: in `home`; and without a `home`, `RADDLE_SESSION_DIR` comes before it.
+    pub session_dir: Option<PathBuf>,
     /// The models. `None`: what the machine has, see [`Models::from_environment`]; with nothing, `builtin/echo`.
     pub models: Option<Models>,
     /// The model of threads that name none. `None`: what `from_environment` prefers, else `builtin/echo`.
@@ -40,10 +43,14 @@ pub struct Options {
     pub takeover_after: Option<std::time::Duration>,
     /// How long a thread stays loaded without a subscriber or work. `None`: ten minutes.
     pub unload_after: Option<std::time::Duration>,
+    /// When a shutdown loses patience. `None`: after nine and ten seconds.
+    pub shutdown: Option<ShutdownTimes>,
+    /// What the responses that open a thread are to warn of, whichever thread it is.
+    pub standing_warnings: Vec<Warning>,
 }
 
 impl Options {
-    /// Defaults, with the store in `home`.
+    /// Defaults, with everything in `home`.
     pub fn in_home(home: impl Into<PathBuf>) -> Self {
         Self { home: Some(home.into()), ..Self::default() }
     }
@@ -96,7 +103,7 @@ impl Raddle {
     ///
     /// Looking for models, where none are given, goes on in the background.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
-        let home = options.home.map_or_else(default_home, Ok)?;
+        let session_dir = session_dir(options.home, options.session_dir)?;
         let source = match options.models {
             Some(models) => ModelSource::Known(models),
             None => ModelSource::Search(Box::new(|| {
@@ -106,7 +113,7 @@ impl Raddle {
                 })
             })),
         };
-        let mut engine_options = raddle_engine::Options::new(home);
+        let mut engine_options = raddle_engine::Options::new(session_dir);
         engine_options.default_model = options.default_model;
         engine_options.hidden_env =
             engine_options.hidden_env.iter().cloned().chain(options.hidden_env).collect();
@@ -118,7 +125,13 @@ impl Raddle {
         let tools = options.tools.unwrap_or_else(Toolbox::builtin);
         let engine =
             Engine::open(engine_options, source, tools).await.map_err(|error| OpenError(error.into()))?;
-        let inner = Inner { server: Server::new(engine), runtime: tokio::runtime::Handle::current() };
+        let server_options = ServerOptions {
+            shutdown: options.shutdown.unwrap_or_default(),
+            standing_warnings: options.standing_warnings,
+            ..ServerOptions::default()
+        };
+        let server = Server::with_options(engine, server_options);
+        let inner = Inner { server, runtime: tokio::runtime::Handle::current() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -159,6 +172,22 @@ fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
+}
+
+/// Where the store lies.
+fn session_dir(home: Option<PathBuf>, session_dir: Option<PathBuf>) -> Result<PathBuf, OpenError> {
+    if let Some(session_dir) = session_dir {
+        return Ok(session_dir);
+    }
+    // A host that names a home means it, whatever the environment says.
+    if let Some(home) = home {
+        return Ok(home);
+    }
+    if let Some(session_dir) = std::env::var_os("RADDLE_SESSION_DIR").filter(|path| !path.is_empty()) {
+        return Ok(session_dir.into());
+    }
+    // Here the setting `sessionDir` of the home's settings file comes in.
+    default_home()
 }
 
 fn default_home() -> Result<PathBuf, OpenError> {

@@ -41,12 +41,18 @@
 mod client;
 mod error;
 mod host;
+mod link;
 mod notifications;
+mod process;
+mod pump;
 
-pub use client::{Client, HANDLERS_RUNNING_MAX, Registration};
+pub use client::{Client, FAR_END_AFTER, Registration};
 pub use error::{ClientError, OpenError};
 pub use host::{Options, Raddle, create_in_process_client};
 pub use notifications::Notifications;
+pub use process::{ServerStderr, SpawnOptions};
+pub use pump::HANDLERS_RUNNING_MAX;
+pub use raddle_server::Answered;
 
 pub use raddle_engine as engine;
 pub use raddle_protocol as protocol;

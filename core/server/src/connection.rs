@@ -1,6 +1,6 @@
 //! One end of one client: its handshake, its running requests, what it was asked, and its outbox.
 //!
-//! Neighbours: dispatch, lanes, outbox, responder, server, size.
+//! Neighbours: dispatch, lanes, outbox, responder, server, size, transport.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -11,10 +11,12 @@ use raddle_engine::{AskId, AskSink, ConnectionId, Subscriber};
 use raddle_protocol::approval::ServerRequestCancelledNotification;
 use raddle_protocol::limits::OPT_OUT_NOTIFICATIONS_MAX;
 use raddle_protocol::methods::{
-    ClientNotification, ClientRequest, ClientResponse, ServerAnswer, ServerNotification, ServerRequest,
+    ClientNotification, ClientRequest, ClientResponse, Method as _, ServerAnswer, ServerNotification,
+    ServerRequest, method,
 };
 use raddle_protocol::rpc::{ClientMessage, ServerMessage};
-use raddle_protocol::server::{InitializeParams, InitializeResult, Platform, ServerInfo};
+use raddle_protocol::server::{ErrorNotification, InitializeParams, InitializeResult, Platform, ServerInfo};
+use raddle_protocol::thread::Warning;
 use raddle_protocol::{ErrorCode, RequestId, RpcError, ThreadId};
 use tokio::sync::Semaphore;
 
@@ -24,6 +26,7 @@ use crate::outbox::{Outbox, Pushed};
 use crate::responder::Responder;
 use crate::server::Shared;
 use crate::size::message_bytes;
+use crate::transport::Incoming;
 
 /// Requests of one connection that may run at the same time; at more, the connection is not read until one is answered.
 pub const REQUESTS_RUNNING_MAX: usize = 256;
@@ -45,11 +48,26 @@ struct State {
     handshake: Handshake,
     running: HashSet<RequestId>,
     /// What the client was asked and has not answered.
-    asked: HashMap<AskId, AskSink>,
+    asked: HashMap<AskId, Asked>,
     last_ask: u64,
     /// Threads that this connection may be subscribed to.
     subscriptions: HashSet<ThreadId>,
     closed: bool,
+}
+
+/// A request of the server that waits for its answer.
+struct Asked {
+    method: &'static str,
+    sink: AskSink,
+}
+
+/// What became of an answer to a request of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// It was handed to whoever asked.
+    Taken,
+    /// The request is not open: it was answered or withdrawn before, or never made. Nothing happens.
+    Late,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -81,8 +99,35 @@ impl Connection {
         match message {
             ClientMessage::Request { id, request } => self.request(id, request).await,
             ClientMessage::Notification(ClientNotification::Initialized(_)) => self.initialized(),
-            ClientMessage::Answer { id, answer } => self.answered(&id, answer),
+            ClientMessage::Answer { id, answer } => {
+                self.answer(&id, answer);
+            }
         }
+    }
+
+    /// Takes what a transport has read. See [`receive`](Self::receive).
+    pub async fn take(self: &Arc<Self>, incoming: Incoming) {
+        match incoming {
+            Incoming::Message(message) => self.receive(message).await,
+            Incoming::Answer { id, result } => {
+                self.answer_with(&id, |method| {
+                    let read = result.and_then(|result| ServerAnswer::decode(method, result));
+                    read.inspect_err(|error| tracing::info!(method, "a request had no answer: {error}"))
+                });
+            }
+            Incoming::BadRequest { id, method, error } => self.refuse_request(id, &method, error),
+            Incoming::Malformed { id, error } => self.refuse(id, error),
+            Incoming::Dropped { error } => {
+                let RpcError { code, message, data } = error;
+                let told = ErrorNotification { thread_id: None, code, message, data };
+                self.notify(&Arc::new(ServerNotification::Error(told)));
+            }
+        }
+    }
+
+    /// Answers a request of the server.
+    pub fn answer(&self, id: &RequestId, answer: Result<ServerAnswer, RpcError>) -> Answered {
+        self.answer_with(id, |_| answer)
     }
 
     /// Waits for the next message to the client; `None` when the connection is at its end. One reader at a time.
@@ -110,7 +155,7 @@ impl Connection {
         };
         self.outbox.close();
         self.server.engine.hub().leave(self.id);
-        for (_, sink) in asked {
+        for (_, Asked { sink, .. }) in asked {
             sink(Err(RpcError::new(ErrorCode::ShuttingDown, "the client is gone")));
         }
         let (engine, id) = (self.server.engine.clone(), self.id);
@@ -128,14 +173,33 @@ impl Connection {
         let _ = self.permits.acquire_many(REQUESTS_RUNNING_MAX as u32).await;
     }
 
+    /// Answers every request that still runs with `shuttingDown`; what comes of them later answers nothing. For the time
+    /// when no new ones are taken any more.
+    pub(crate) fn give_up(&self) {
+        let running = std::mem::take(&mut self.state.lock().running);
+        for id in running {
+            self.refuse(Some(id), shutting_down());
+        }
+    }
+
+    /// Waits until it is closed because its client read too slowly.
+    pub(crate) async fn overflowed(&self) {
+        self.outbox.overflowed().await;
+    }
+
     /// Whether it was closed because its client read too slowly.
     pub fn has_overflowed(&self) -> bool {
         self.outbox.has_overflowed()
     }
 
-    /// Answers a message that could not even be read.
-    pub(crate) fn refuse(&self, id: Option<RequestId>, error: RpcError) {
+    /// Answers a message that is not accepted.
+    fn refuse(&self, id: Option<RequestId>, error: RpcError) {
         self.push(ServerMessage::Response { id, result: Err(error) });
+    }
+
+    /// What the responses that open a thread have to warn of, whichever thread it is.
+    pub(crate) fn standing_warnings(&self) -> Vec<Warning> {
+        self.server.standing_warnings.clone()
     }
 
     /// Remembers a thread from which the connection must be detached when it closes.
@@ -157,9 +221,22 @@ impl Connection {
         dispatch(self, request, responder);
     }
 
+    /// Answers a request that could not be read. What holds for every request comes before what is wrong with this one.
+    fn refuse_request(&self, id: RequestId, method: &str, error: RpcError) {
+        let initializes = method == method::Initialize::NAME;
+        let checked = self.check(&self.state.lock(), &id, initializes);
+        self.refuse(Some(id), checked.err().unwrap_or(error));
+    }
+
     /// Checks what holds for every request, and marks it as running.
     fn admit(&self, id: &RequestId, request: &ClientRequest) -> Result<(), RpcError> {
         let mut state = self.state.lock();
+        self.check(&state, id, matches!(request, ClientRequest::Initialize(_)))?;
+        state.running.insert(id.clone());
+        Ok(())
+    }
+
+    fn check(&self, state: &State, id: &RequestId, initializes: bool) -> Result<(), RpcError> {
         if state.closed {
             return Err(RpcError::new(ErrorCode::InvalidRequest, "the connection is closed"));
         }
@@ -167,7 +244,6 @@ impl Connection {
             let message = format!("a request with the id {id} is still running");
             return Err(RpcError::new(ErrorCode::InvalidRequest, message));
         }
-        let initializes = matches!(request, ClientRequest::Initialize(_));
         match (state.handshake, initializes) {
             (Handshake::New, true) | (Handshake::Ready, false) => {}
             (_, true) => {
@@ -185,9 +261,8 @@ impl Connection {
             }
         }
         if self.server.stopping.is_cancelled() {
-            return Err(RpcError::new(ErrorCode::ShuttingDown, "the server is shutting down"));
+            return Err(shutting_down());
         }
-        state.running.insert(id.clone());
         Ok(())
     }
 
@@ -225,7 +300,12 @@ impl Connection {
         self.server.engine.hub().join(self.clone());
     }
 
-    fn answered(&self, id: &RequestId, answer: Result<ServerAnswer, RpcError>) {
+    /// Answers a request of the server with what `read` makes of its method.
+    fn answer_with(
+        &self,
+        id: &RequestId,
+        read: impl FnOnce(&'static str) -> Result<ServerAnswer, RpcError>,
+    ) -> Answered {
         let asked = match id {
             RequestId::Number(number) => {
                 u64::try_from(*number).ok().and_then(|id| self.state.lock().asked.remove(&AskId(id)))
@@ -233,15 +313,25 @@ impl Connection {
             RequestId::String(_) => None,
         };
         match asked {
-            Some(sink) => sink(answer),
-            None => tracing::info!(connection = self.id.0, %id, "an answer to no open request was ignored"),
+            Some(Asked { method, sink }) => {
+                sink(read(method));
+                Answered::Taken
+            }
+            None => {
+                tracing::info!(connection = self.id.0, %id, "an answer to no open request was ignored");
+                Answered::Late
+            }
         }
     }
 
-    /// Answers a running request.
+    /// Answers a running request. One that was given up has its answer.
     pub(crate) fn respond(&self, id: &RequestId, result: Result<ClientResponse, RpcError>) {
         // Not under the same lock as the push: an id may be used again as soon as its answer is read.
-        self.state.lock().running.remove(id);
+        let is_running = self.state.lock().running.remove(id);
+        if !is_running {
+            tracing::debug!(connection = self.id.0, %id, "a late result was dropped");
+            return;
+        }
         let response = ServerMessage::Response { id: Some(id.clone()), result };
         self.push(if message_bytes(&response) > self.server.outbox_bytes_max {
             too_large(id)
@@ -284,7 +374,7 @@ impl Subscriber for Connection {
                 sink(Err(RpcError::new(ErrorCode::ShuttingDown, "the client is gone")));
                 return ask;
             }
-            state.asked.insert(ask, sink);
+            state.asked.insert(ask, Asked { method: request.method(), sink });
             ask
         };
         self.push(ServerMessage::Request { id: ask_id(ask), request });
@@ -309,6 +399,10 @@ impl Subscriber for Connection {
 fn too_large(id: &RequestId) -> ServerMessage {
     let error = RpcError::new(ErrorCode::Internal, "the result is too large; ask for less with `limit`");
     ServerMessage::Response { id: Some(id.clone()), result: Err(error.with_reason("tooLarge")) }
+}
+
+fn shutting_down() -> RpcError {
+    RpcError::new(ErrorCode::ShuttingDown, "the server is shutting down")
 }
 
 fn ask_id(ask: AskId) -> RequestId {

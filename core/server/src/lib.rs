@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] has connections; a [`Connection`] has a handshake, running requests and an [`Outbox`]. In process a client
 //! holds the connection itself: typed messages go in by [`Connection::receive`] and come out by [`Connection::next`], and
-//! nothing is serialised. Over bytes, [`Server::serve`] runs a connection on a transport's two halves.
+//! nothing is serialised. Over bytes, [`Server::serve`] runs a connection on the two halves of a [`transport`].
 //!
 //! Each accepted request carries a duty to answer that cannot be lost: dropped, it answers (P4). Pushing to a connection
 //! never waits: its outbox merges deltas, and past its bound the connection ends (P7, P8).
@@ -15,13 +15,17 @@ mod handler;
 mod lanes;
 mod outbox;
 mod responder;
+mod serve;
 mod server;
 mod size;
 pub mod transport;
 
-pub use connection::{Connection, REQUESTS_RUNNING_MAX};
+pub use connection::{Answered, Connection, REQUESTS_RUNNING_MAX};
 pub use outbox::{Outbox, Pushed};
-pub use server::Server;
+pub use server::{
+    SHUTDOWN_ACCEPTED_FIRST, SHUTDOWN_ANSWERS_AFTER, SHUTDOWN_ENDS_AFTER, Server, ServerOptions,
+    ShutdownTimes,
+};
 
 pub use raddle_engine as engine;
 pub use raddle_protocol as protocol;

@@ -11,6 +11,7 @@ use raddle_protocol::rpc::ServerMessage;
 use raddle_protocol::turn::DeltaNotification;
 use raddle_protocol::{ItemId, ThreadId};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::size::message_bytes;
 
@@ -21,6 +22,7 @@ use crate::size::message_bytes;
 pub struct Outbox {
     inner: Mutex<Inner>,
     ready: Notify,
+    overflow: CancellationToken,
     bytes_max: usize,
 }
 
@@ -33,7 +35,6 @@ struct Inner {
     /// Deltas at the queue's end that may still grow, by their place.
     growing: HashMap<DeltaKey, u64>,
     closed: bool,
-    overflowed: bool,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -53,7 +54,12 @@ pub enum Pushed {
 impl Outbox {
     /// An outbox that ends its connection when more than `bytes_max` bytes wait.
     pub fn new(bytes_max: usize) -> Self {
-        Self { inner: Mutex::new(Inner::default()), ready: Notify::new(), bytes_max }
+        Self {
+            inner: Mutex::new(Inner::default()),
+            ready: Notify::new(),
+            overflow: CancellationToken::new(),
+            bytes_max,
+        }
     }
 
     /// Adds a message at the end, or into a delta that waits.
@@ -67,11 +73,11 @@ impl Outbox {
             inner.push(message);
             if inner.bytes > self.bytes_max {
                 inner.closed = true;
-                inner.overflowed = true;
                 inner.queue.clear();
                 inner.growing.clear();
                 inner.bytes = 0;
                 drop(inner);
+                self.overflow.cancel();
                 self.ready.notify_one();
                 return Pushed::Overflowed;
             }
@@ -120,7 +126,12 @@ impl Outbox {
 
     /// Whether it was closed because too much waited.
     pub fn has_overflowed(&self) -> bool {
-        self.inner.lock().overflowed
+        self.overflow.is_cancelled()
+    }
+
+    /// Waits until it is closed because too much waited.
+    pub async fn overflowed(&self) {
+        self.overflow.cancelled().await;
     }
 
     /// Bytes that wait.

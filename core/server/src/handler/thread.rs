@@ -25,7 +25,7 @@ pub(crate) async fn start(connection: &Arc<Connection>, params: ThreadStartParam
     let subscriber = connection.clone();
     let answer = responder.answer(move |thread: raddle_protocol::thread::Thread| {
         subscriber.will_subscribe(&thread.id);
-        ThreadStartResult { thread, warnings: Vec::new() }
+        ThreadStartResult { thread, warnings: subscriber.standing_warnings() }
     });
     connection.server.engine.start_thread(params, connection.clone(), answer).await;
 }
@@ -64,7 +64,7 @@ pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParam
         let deliver = Answer::new(move |live: Result<Live, Error>| match live {
             Ok(live) => {
                 subscriber.will_subscribe(&history.thread.id);
-                responder.finish(Ok::<_, RpcError>(resumed(history, live)));
+                responder.finish(Ok::<_, RpcError>(resumed(&subscriber, history, live)));
             }
             Err(Error::StaleHistory) => {
                 let _ = returned.send(responder);
@@ -84,7 +84,7 @@ pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParam
     let deliver = Answer::new(move |read: Result<(History, Live), Error>| match read {
         Ok((history, live)) => {
             subscriber.will_subscribe(&history.thread.id);
-            responder.finish(Ok::<_, RpcError>(resumed(history, live)));
+            responder.finish(Ok::<_, RpcError>(resumed(&subscriber, history, live)));
         }
         Err(error) => responder.finish(Err::<ClientResponse, _>(error)),
     });
@@ -100,7 +100,7 @@ async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) ->
     Ok(history)
 }
 
-fn resumed(history: History, live: Live) -> ThreadResumeResult {
+fn resumed(connection: &Connection, history: History, live: Live) -> ThreadResumeResult {
     let mut thread = history.thread;
     thread.status = live.status;
     thread.settings = live.settings;
@@ -112,7 +112,7 @@ fn resumed(history: History, live: Live) -> ThreadResumeResult {
         running_turn: live.running_turn,
         queue: live.queue,
         usage: live.usage,
-        warnings: Vec::new(),
+        warnings: connection.standing_warnings(),
     }
 }
 
