@@ -194,7 +194,7 @@ impl Witness {
         }
         for (turn_id, text) in &shown.accepted {
             let kept = find(turn_id)?;
-            if user_texts(kept).next() != Some(text) {
+            if user_texts(kept).next().map_or("", Text::as_str) != text.as_str() {
                 return Err(format!(
                     "the start of turn {turn_id} was answered; its text {text:?} is not in {kept:#?}"
                 ));
