@@ -3,14 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
 
 mod approvals;
+mod compaction;
 mod control;
 mod face;
 mod failures;
 mod history;
+mod images;
 mod input;
+mod queue;
 mod races;
 mod settled;
 mod shutdown;
+mod threads;
 mod tools;
 mod transport;
 mod turns;

@@ -96,6 +96,18 @@ impl View {
                     self.faults.push(format!("status {:?} told twice in a row", n.status));
                 }
             }
+            ServerNotification::ThreadRewound(n) => {
+                let turns = self.threads.entry(n.thread_id.clone()).or_default();
+                match turns.iter().position(|turn| turn.summary.id == n.turn_id) {
+                    Some(last) => turns.truncate(last + 1),
+                    // The branch ends before all that this client has seen of it.
+                    None => turns.clear(),
+                }
+                self.usage.insert(n.thread_id.clone(), n.usage);
+            }
+            ServerNotification::ThreadDeleted(n) => {
+                self.threads.remove(&n.thread_id);
+            }
             ServerNotification::ThreadTokenUsageUpdated(n) => self.take_usage(&n.thread_id, n.usage),
             ServerNotification::ThreadTurnCompleted(n) => {
                 if self.told.insert(n.turn.id.clone(), n.turn.clone()).is_some() {

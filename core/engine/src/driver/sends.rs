@@ -107,7 +107,11 @@ impl Driver {
         answer: Answer<TurnSendResult>,
     ) {
         let key = start.said.idempotency_key.clone();
-        let Some(send) = self.sends.admit(&self.id, key, (answer, start.request_id.clone())) else { return };
+        let waiter = (answer, start.request_id.clone());
+        let Some(send) = self.sends.admit(&self.id, key, waiter) else {
+            // Sent before, perhaps by a client that came back: it watches all the same.
+            return self.subscribe_viewer(subscriber);
+        };
         let is_free = !self.machine.is_running() && self.admission.is_none() && self.waiting.is_none();
         if is_free && self.machine.next_queued().is_none() {
             let answer = StartAnswer::Send(send);
