@@ -213,7 +213,7 @@ impl Driver {
     }
 
     /// Subscribes who watches, after all others: they are asked last, after those who started something.
-    pub(super) fn subscribe_viewer(&mut self, subscriber: Arc<dyn Subscriber>) {
+    fn subscribe_viewer(&mut self, subscriber: Arc<dyn Subscriber>) {
         if !self.subscribers.iter().any(|known| known.id() == subscriber.id()) {
             self.subscribers.push(subscriber);
         }
