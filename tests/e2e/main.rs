@@ -12,6 +12,7 @@ mod images;
 mod input;
 mod queue;
 mod races;
+mod sessions;
 mod settled;
 mod shutdown;
 mod threads;

@@ -249,6 +249,11 @@ impl World {
         }
     }
 
+    /// Whether some client has left: what it folded stays as it was, whatever becomes of the thread.
+    pub fn has_ended_clients(&self) -> bool {
+        self.clients.lock().iter().any(Client::is_ended)
+    }
+
     /// Checks what must hold at the end of every test; see the crate's page.
     pub async fn finish(mut self) {
         // First, so that a failed check is not followed by the complaint that there was none.
