@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use raddle::protocol::fold::Change;
 use raddle::protocol::methods::ServerNotification;
 use raddle::protocol::thread::{ThreadResumeResult, ThreadStatus};
+use raddle::protocol::turn::Queue;
 use raddle::protocol::{
     ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, Turn, TurnId, TurnStatus, TurnSummary,
 };
@@ -24,6 +25,7 @@ pub struct View {
     told: HashMap<TurnId, TurnSummary>,
     usage: HashMap<ThreadId, TokenUsage>,
     status: HashMap<ThreadId, ThreadStatus>,
+    queues: HashMap<ThreadId, Queue>,
     started: HashSet<ThreadId>,
     faults: Vec<String>,
 }
@@ -54,6 +56,18 @@ impl View {
         self.status.get(thread)
     }
 
+    /// Whether nothing runs in a thread, and nothing waits to.
+    pub fn is_at_rest(&self, thread: &ThreadId) -> bool {
+        let runs = self.turns(thread).iter().any(|turn| turn.summary.status == TurnStatus::InProgress);
+        match self.status(thread) {
+            Some(ThreadStatus::Active { .. }) => false,
+            Some(ThreadStatus::Idle) => {
+                !runs && self.queues.get(thread).is_none_or(|queue| queue.follow_up.is_empty())
+            }
+            _ => !runs,
+        }
+    }
+
     /// How everybody was told that a turn ended.
     pub fn told(&self, turn: &TurnId) -> Option<&TurnSummary> {
         self.told.get(turn)
@@ -81,6 +95,7 @@ impl View {
             turns.retain(|turn| turn.summary.id != running.summary.id);
             turns.push(running.clone());
         }
+        self.queues.insert(resumed.thread.id.clone(), resumed.queue.clone());
         self.usage.insert(resumed.thread.id.clone(), resumed.usage);
         self.status.insert(resumed.thread.id.clone(), resumed.thread.status.clone());
     }
@@ -102,6 +117,9 @@ impl View {
                 if before.as_ref() == Some(&n.status) {
                     self.faults.push(format!("status {:?} told twice in a row", n.status));
                 }
+            }
+            ServerNotification::TurnQueueUpdated(n) => {
+                self.queues.insert(n.thread_id.clone(), n.queue.clone());
             }
             ServerNotification::ThreadRewound(n) => {
                 let turns = self.threads.entry(n.thread_id.clone()).or_default();

@@ -276,6 +276,12 @@ impl World {
         }
         let reader = self.client().await;
         let threads = all_threads(&reader).await;
+        for (thread, _) in threads.iter().filter(|(_, archived)| !archived) {
+            reader.resume(thread).await;
+            reader
+                .view_until("all threads to be at rest", |view| view.is_at_rest(thread).then_some(()))
+                .await;
+        }
         let mut histories = Vec::new();
         for (thread, archived) in threads {
             let turns = reader.read_all(&thread, 50).await;
