@@ -15,6 +15,7 @@ mod races;
 mod sessions;
 mod settled;
 mod shutdown;
+mod slow;
 mod threads;
 mod tools;
 mod transport;

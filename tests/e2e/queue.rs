@@ -1,5 +1,6 @@
 //! The queue of a thread, and the one request that starts, steers or queues.
 
+use raddle::engine::models::ModelConfig;
 use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
 use raddle::protocol::thread::{ThreadSettingsUpdateParams, ThreadStatus};
 use raddle::protocol::turn::{
@@ -7,7 +8,7 @@ use raddle::protocol::turn::{
     TurnStartParams,
 };
 use raddle::protocol::{ErrorCode, ItemKind, ModelRef, RpcError, ThreadId, Turn, TurnId, TurnStatus};
-use raddle_tests::{Client, Gate, Reply, World, agent_text, user_texts};
+use raddle_tests::{Client, Gate, MODEL, PROVIDER, Reply, Setup, World, agent_text, user_texts};
 
 async fn half_said(world: &World, client: &Client) -> (ThreadId, TurnId, Gate) {
     let thread = world.thread(client).await;
@@ -201,23 +202,32 @@ async fn a_resume_that_loads_a_thread_shows_its_queue_before_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_input_that_cannot_start_is_dropped_with_an_error() {
-    let world = World::start().await;
+async fn a_queued_input_that_cannot_start_is_dropped_with_an_error_and_the_next_one_starts() {
+    let other = ModelConfig::new("other");
+    let setup = Setup::default();
+    let both = Setup { models: [setup.models.clone(), vec![other]].concat(), ..setup.clone() };
+    let mut world = both.start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
-    let bad = add(&client, &thread, "bad").await;
-    // Known to the registry when it is set, and unusable when the turn is to start, is what a signed-out provider is; a
-    // model that vanished is as good.
-    let update = ThreadSettingsUpdateParams {
-        model: Some(ModelRef::new("builtin", "echo")),
+    let (thread, _turn, _gate) = half_said(&world, &client).await;
+    let update = |model: &str| ThreadSettingsUpdateParams {
+        model: Some(ModelRef::new(PROVIDER, model)),
         ..ThreadSettingsUpdateParams::new(thread.clone())
     };
-    client.request::<method::ThreadSettingsUpdate>(update).await.unwrap();
+    client.request::<method::ThreadSettingsUpdate>(update("other")).await.unwrap();
+    let bad = add(&client, &thread, "bad").await;
+    // The model is gone when the input is to start.
+    world.reopen_as(setup).await;
+    let client = world.client().await;
+    client.resume(&thread).await;
+    let error = client.seen("the error", |n| matches!(n, ServerNotification::Error(_))).await;
+    let ServerNotification::Error(error) = &*error else { unreachable!() };
+    assert_eq!((&error.code, error.thread_id.as_ref()), (&ErrorCode::InvalidParams, Some(&thread)));
+    assert_eq!(error.data.as_ref().unwrap()["queueId"], bad);
+    assert!(queues(&client).last().unwrap().is_empty());
+    client.request::<method::ThreadSettingsUpdate>(update(MODEL)).await.unwrap();
+    world.provider().push(Reply::says("Good."));
     add(&client, &thread, "good").await;
-    assert!(remove(&client, &thread, &bad).await);
-    gate.open();
-    client.end(&turn).await;
-    assert_eq!(agent_text(&turn_of(&client, &thread, "good").await), "good");
+    assert_eq!(agent_text(&turn_of(&client, &thread, "good").await), "Good.");
     world.finish().await;
 }
 

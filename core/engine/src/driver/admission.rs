@@ -27,7 +27,7 @@ use crate::prompt;
 use crate::shared::Shared;
 use crate::subscriber::{Answer, Subscriber};
 use crate::thread::{Change, Start};
-use crate::turn::{Input, Machine, Purpose as TurnPurpose, RunSettings, SETTLE_MS, Said, StartTurn};
+use crate::turn::{Command, Input, Machine, Purpose as TurnPurpose, RunSettings, SETTLE_MS, Said, StartTurn};
 
 /// A request that waits for something to be found out.
 pub(super) struct Admission {
@@ -264,12 +264,14 @@ impl Driver {
                 let error = RpcError::from(error);
                 tracing::warn!(thread = %self.id, queued = %queue_id, "a queued input could not start: {error}");
                 self.step(Input::DropQueued { queue_id: queue_id.clone() });
-                self.notify(ServerNotification::Error(ErrorNotification {
+                // Behind the change of the queue, so that who hears of it finds the queue without it.
+                let dropped = ServerNotification::Error(ErrorNotification {
                     thread_id: Some(self.id.clone()),
                     code: error.code,
                     message: format!("a queued input was dropped: {}", error.message),
                     data: Some(serde_json::json!({ "queueId": queue_id })),
-                }));
+                });
+                self.pipeline.extend([Command::Notify(dropped)]);
             }
             (purpose, _) => purpose.fail(error),
         }
