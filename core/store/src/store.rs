@@ -182,7 +182,7 @@ impl Store {
     ///
     /// An event whose JSON has more than [`INLINE_BYTES_MAX`](raddle_protocol::limits::INLINE_BYTES_MAX) bytes is kept with its
     /// largest values beside it; see [`Appended::shown`] and [`payload`](Self::payload). An event may come with references
-    /// itself, as long as their values are there.
+    /// itself, as long as their values are there; a tool's input that looks like one is taken for what it is, a value.
     ///
     /// # Durability
     /// Committed when it returns: visible to every reader, and safe from the death of the process. If any
