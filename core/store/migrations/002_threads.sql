@@ -52,9 +52,12 @@ CREATE TABLE blob_part (
 
 -- Which events use a blob.
 CREATE TABLE blob_use (
-    event INTEGER NOT NULL,                     -- event.id
-    blob  INTEGER NOT NULL,                     -- blob.key
-    PRIMARY KEY (event, blob)
+    event  INTEGER NOT NULL,                    -- event.id
+    blob   INTEGER NOT NULL,                    -- blob.key
+    -- Whether it is the JSON of the item's whole origin, which only those read who ask for whole events; otherwise a
+    -- reference in the event's body names it.
+    origin INTEGER NOT NULL,
+    PRIMARY KEY (event, blob, origin)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX blob_use_by_blob ON blob_use (blob);

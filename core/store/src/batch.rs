@@ -2,6 +2,9 @@
 //!
 //! Neighbours: blob.
 
+use raddle_protocol::event::LoggedItem;
+use raddle_protocol::limits::INLINE_BYTES_MAX;
+use raddle_protocol::payload::Payload;
 use raddle_protocol::{Durability, Event, EventBody};
 
 use crate::blob::{Hash, Use};
@@ -103,12 +106,33 @@ impl Encoded {
             let taken = payloads.iter().position(|(id, _)| *id == reference.id);
             let bytes = taken.map(|at| payloads.swap_remove(at).1);
             match Hash::parse(&reference.id) {
-                Some(hash) => uses.push(Use { hash, bytes }),
+                Some(hash) => uses.push(Use { hash, bytes, is_origin: false }),
                 None => dangles = true,
             }
         }
-        Self { body: body.encode(), uses, dangles }
+        let mut encoded = body.encode();
+        if encoded.len() > INLINE_BYTES_MAX
+            && let Some((rest, origin)) = without_origin(body)
+        {
+            encoded = rest.encode();
+            uses.push(origin);
+        }
+        Self { body: encoded, uses, dangles }
     }
+}
+
+/// A model's item without where it came from: the arguments of a call are there once more as the model wrote them, and no client
+/// sees those.
+fn without_origin(body: &EventBody) -> Option<(EventBody, Use)> {
+    let (EventBody::ItemStarted(logged) | EventBody::ItemCompleted(logged)) = body else { return None };
+    let payload = Payload::json(logged.origin.as_ref()?);
+    let hash = Hash::parse(&payload.reference().id)?;
+    let origin = Use { hash, bytes: Some(payload.bytes), is_origin: true };
+    let rest = LoggedItem { item: logged.item.clone(), origin: None };
+    Some(match body {
+        EventBody::ItemStarted(_) => (EventBody::ItemStarted(rest), origin),
+        _ => (EventBody::ItemCompleted(rest), origin),
+    })
 }
 
 fn text_of(body: &EventBody) -> Option<&[u8]> {

@@ -3,8 +3,9 @@
 //! Neighbours: event, row.
 
 use raddle_protocol::EventBody;
+use raddle_protocol::event::Origin;
 use raddle_protocol::payload::FillError;
-use rusqlite::{Connection, MAIN_DB, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OptionalExtension, params};
 
 use crate::event::REPLACEABLE;
 use crate::row::{Trouble, damaged};
@@ -54,6 +55,8 @@ pub(crate) struct Use {
     pub(crate) hash: Hash,
     /// Its bytes; none where the event came with a reference to what is there already.
     pub(crate) bytes: Option<Vec<u8>>,
+    /// Whether it is the origin of the event's item, to which no reference leads.
+    pub(crate) is_origin: bool,
 }
 
 fn find(connection: &Connection, hash: Hash) -> rusqlite::Result<Option<(i64, u64)>> {
@@ -76,8 +79,8 @@ pub(crate) fn put(connection: &Connection, event: i64, uses: &[Use]) -> rusqlite
             (None, None) => return Ok(false),
         };
         connection
-            .prepare_cached("INSERT OR IGNORE INTO blob_use (event, blob) VALUES (?1, ?2)")?
-            .execute([event, blob])?;
+            .prepare_cached("INSERT OR IGNORE INTO blob_use (event, blob, origin) VALUES (?1, ?2, ?3)")?
+            .execute(params![event, blob, used.is_origin])?;
     }
     Ok(true)
 }
@@ -113,7 +116,7 @@ pub(crate) fn release(connection: &Connection, event: i64) -> rusqlite::Result<b
 }
 
 fn used_by(connection: &Connection, event: i64) -> rusqlite::Result<Vec<i64>> {
-    let mut select = connection.prepare_cached("SELECT blob FROM blob_use WHERE event = ?1")?;
+    let mut select = connection.prepare_cached("SELECT DISTINCT blob FROM blob_use WHERE event = ?1")?;
     select.query_map([event], |row| row.get(0))?.collect()
 }
 
@@ -156,34 +159,51 @@ pub(crate) fn slice(
     offset: u64,
     max: usize,
 ) -> rusqlite::Result<Option<PayloadSlice>> {
-    let Some((blob, total)) = Hash::parse(id).map(|hash| find(connection, hash)).transpose()?.flatten()
-    else {
-        return Ok(None);
-    };
-    let wanted = total.saturating_sub(offset).min(max as u64);
-    let mut bytes = vec![0; usize::try_from(wanted).unwrap_or_default()];
-    let (mut read, mut at) = (0, offset);
-    while read < bytes.len() {
-        let (part, within) = (at / PART_BYTES as u64, (at % PART_BYTES as u64) as usize);
-        let body = connection.blob_open(MAIN_DB, "blob_part", "body", part_id(blob, part), true)?;
-        let end = bytes.len().min(read + body.len().saturating_sub(within));
-        if end == read {
-            return Err(damaged("a blob is shorter than it says"));
+    match Hash::parse(id).map(|hash| find(connection, hash)).transpose()?.flatten() {
+        Some((blob, total)) => {
+            let bytes = read(connection, blob, offset, total.saturating_sub(offset).min(max as u64))?;
+            Ok(Some(PayloadSlice { bytes, total }))
         }
-        body.read_at_exact(&mut bytes[read..end], within)?;
-        at += (end - read) as u64;
-        read = end;
+        None => Ok(None),
     }
-    Ok(Some(PayloadSlice { bytes, total }))
 }
 
-/// Puts the values of all references in an event back.
-pub(crate) fn fill(connection: &Connection, body: &mut EventBody) -> Result<(), Trouble> {
+/// Bytes of a blob; there are as many.
+fn read(connection: &Connection, blob: i64, offset: u64, length: u64) -> rusqlite::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        let (part, within) = (at / PART_BYTES as u64, (at % PART_BYTES as u64) as usize);
+        let body = connection
+            .blob_open(MAIN_DB, "blob_part", "body", part_id(blob, part), true)
+            // SQLite has no code of its own for a row that is not there.
+            .map_err(|source| match source.sqlite_error_code() {
+                Some(ErrorCode::Unknown) => damaged("a part of a blob is not there"),
+                _ => source,
+            })?;
+        let end = bytes.len().min(done + body.len().saturating_sub(within));
+        if end == done {
+            return Err(damaged("a blob is shorter than it says"));
+        }
+        body.read_at_exact(&mut bytes[done..end], within)?;
+        done = end;
+    }
+    Ok(bytes)
+}
+
+/// Makes an event that was read whole: puts the values of its references back, and where its item came from.
+pub(crate) fn fill(connection: &Connection, event: i64, body: &mut EventBody) -> Result<(), Trouble> {
     struct Broken(rusqlite::Error);
     impl From<FillError> for Broken {
         fn from(_: FillError) -> Self {
             Self(damaged("a blob is not what its reference says"))
         }
+    }
+    if let EventBody::ItemStarted(logged) | EventBody::ItemCompleted(logged) = body
+        && logged.origin.is_none()
+    {
+        logged.origin = origin_of(connection, event)?;
     }
     body.fill(|reference| match slice(connection, &reference.id, 0, usize::MAX) {
         Ok(Some(slice)) => Ok(slice.bytes),
@@ -191,4 +211,17 @@ pub(crate) fn fill(connection: &Connection, body: &mut EventBody) -> Result<(), 
         Err(source) => Err(Broken(source)),
     })
     .map_err(|Broken(source)| Trouble::Broken(source))
+}
+
+fn origin_of(connection: &Connection, event: i64) -> rusqlite::Result<Option<Origin>> {
+    let found = connection
+        .prepare_cached(
+            "SELECT b.key, b.bytes FROM blob_use u JOIN blob b ON b.key = u.blob
+             WHERE u.event = ?1 AND u.origin",
+        )?
+        .query_row([event], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))
+        .optional()?;
+    let Some((blob, length)) = found else { return Ok(None) };
+    let bytes = read(connection, blob, 0, length)?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|_| damaged("an item's origin cannot be read"))
 }

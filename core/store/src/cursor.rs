@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// What every cursor of this version begins with; `h` for history, `l` for lists.
 const HISTORY: &str = "h1";
-const LIST: &str = "l1";
+const LIST: &str = "l2";
 
 /// A point in a thread's history: the newest turn of the page that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(crate) struct HistoryCursor {
     pub(crate) bond: u64,
 }
 
-/// A point in a list: the last thread of the page before.
+/// A point in a snapshot of a list: the first thread of the page that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListCursor {
-    pub(crate) updated_at: i64,
-    pub(crate) thread: i64,
-    /// [`bond`] of the filters.
+    pub(crate) snapshot: i64,
+    pub(crate) offset: i64,
+    /// [`bond`] of the store and the filters.
     pub(crate) bond: u64,
 }
 
@@ -45,12 +45,12 @@ impl HistoryCursor {
 
 impl ListCursor {
     pub(crate) fn encode(self) -> String {
-        encode(LIST, self.updated_at, self.thread, self.bond)
+        encode(LIST, self.snapshot, self.offset, self.bond)
     }
 
     pub(crate) fn decode(text: &str) -> Result<Self, Error> {
-        let (updated_at, thread, bond) = decode(LIST, text)?;
-        Ok(Self { updated_at, thread, bond })
+        let (snapshot, offset, bond) = decode(LIST, text)?;
+        Ok(Self { snapshot, offset, bond })
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn body_at(connection: &Connection, thread: &ThreadId, id: i64) -> Re
     let item = row.get_ref(1)?.as_str_or_null()?.map(ItemId::from);
     let mut body = EventBody::decode(row.get(0)?, item, row.get_ref(2)?.as_blob()?)
         .map_err(|source| Error::Unreadable { id: thread.clone(), seq: seq_of(id), source: source.into() })?;
-    blob::fill(connection, &mut body)?;
+    blob::fill(connection, id, &mut body)?;
     Ok(body)
 }
 

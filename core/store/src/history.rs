@@ -4,13 +4,13 @@
 
 use raddle_protocol::event::LoggedItem;
 use raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX;
-use raddle_protocol::{EventBody, ItemKind, ItemStatus, ThreadId, TurnId};
+use raddle_protocol::{EventBody, ItemKind, ItemStatus, Recorded, ThreadId, TurnId};
 use rusqlite::Connection;
 
 use crate::blob;
 use crate::cursor::{HistoryCursor, bond};
 use crate::error::Error;
-use crate::event;
+use crate::event::{self, row_id};
 use crate::row::Trouble;
 use crate::thread;
 use crate::turn::{self, StoredTurn, TurnRow};
@@ -19,7 +19,8 @@ use crate::turn::{self, StoredTurn, TurnRow};
 /// always on it, however large.
 pub(crate) const HISTORY_PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A stretch of a thread's history. What is large in it stands as references; see [`Store::payload`](crate::Store::payload).
+/// A stretch of a thread's history, as clients see it. What is large stands as references (see
+/// [`Store::payload`](crate::Store::payload)), and a large [`Origin`](raddle_protocol::event::Origin) is left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryPage {
     /// Its turns, oldest first.
@@ -61,11 +62,12 @@ impl<'a> Branch<'a> {
         Ok(StoredTurn { id: row.id, thread_id, depth: row.depth, ended: row.ended, events })
     }
 
-    /// As [`load`](Self::load), with the values of all references.
+    /// As [`load`](Self::load), with all that was taken out of its events.
     fn load_whole(&self, connection: &Connection, row: TurnRow) -> Result<StoredTurn, Trouble> {
+        let thread = row.thread;
         let mut turn = self.load(connection, row)?;
-        for recorded in &mut turn.events {
-            blob::fill(connection, &mut recorded.event.body)?;
+        for Recorded { seq, event } in &mut turn.events {
+            blob::fill(connection, row_id(thread, *seq), &mut event.body)?;
         }
         Ok(turn)
     }

@@ -1,15 +1,15 @@
 //! Listing threads, newest activity first.
 //!
-//! Pages are cut by key, not counted off: a page costs the page, and a thread that moves to the front
-//! between two pages is neither missing nor doubled among those that did not move.
+//! The first page costs the page. Which threads the later ones have, and in which order, is collected in the same read
+//! transaction after the first was handed out.
 //!
-//! Neighbours: cursor, error, row, thread.
+//! Neighbours: cursor, row, thread.
 
 use raddle_protocol::limits::{LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 
-use crate::cursor::{ListCursor, bond};
-use crate::error::Error;
+use crate::cursor::bond;
 use crate::row::Trouble;
 use crate::thread::{self, ThreadRow};
 
@@ -25,7 +25,7 @@ pub struct ListQuery {
     /// The archived threads, or the others.
     pub archived: bool,
     /// Only threads with this in their name or title, whatever its case. Looks at every thread until the
-    /// page is full.
+    /// first page is full.
     pub search: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct ListPage {
 
 impl ListQuery {
     /// A hash of the filters.
-    fn bond(&self) -> u64 {
+    pub(crate) fn bond(&self) -> u64 {
         let option = |value: &Option<String>| value.as_ref().map_or("none", |_| "some");
         bond([
             if self.archived { "archived" } else { "" },
@@ -56,45 +56,122 @@ impl ListQuery {
             self.search.as_deref().unwrap_or_default(),
         ])
     }
+
+    fn limit(&self) -> usize {
+        self.limit.clamp(1, LIST_PAGE_MAX) as usize
+    }
 }
 
-pub(crate) fn list(connection: &Connection, query: &ListQuery) -> Result<ListPage, Trouble> {
-    let bond = query.bond();
-    let after = match query.cursor.as_deref().map(ListCursor::decode).transpose()? {
-        Some(cursor) if cursor.bond != bond => return Err(Error::InvalidCursor.into()),
-        Some(cursor) => cursor,
-        None => ListCursor { updated_at: i64::MAX, thread: i64::MAX, bond },
-    };
-    let limit = query.limit.clamp(1, LIST_PAGE_MAX) as usize;
-    let needle = query.search.as_deref().map(str::to_lowercase);
-    let of_cwd = if query.cwd.is_some() { "AND t.cwd = ?4" } else { "AND ?4 IS NULL" };
-    let mut select = connection.prepare_cached(&format!(
-        "SELECT {} {}
-         WHERE t.archived = ?1 AND (t.updated_at, t.key) < (?2, ?3) {of_cwd}
-         ORDER BY t.updated_at DESC, t.key DESC",
-        thread::COLUMNS,
-        thread::FROM
-    ))?;
-    let mut rows = select.query(params![query.archived, after.updated_at, after.thread, query.cwd])?;
-    let mut found: Vec<(i64, ThreadRow)> = Vec::new();
-    let mut more = false;
-    while let Some(row) = rows.next()? {
-        if let Some(needle) = &needle {
-            let hit = |text: Option<&str>| text.is_some_and(|text| text.to_lowercase().contains(needle));
-            if !hit(row.get_ref(3)?.as_str_or_null()?) && !hit(row.get_ref(4)?.as_str_or_null()?) {
-                continue;
+/// Which threads a query is for.
+struct Filter<'a> {
+    query: &'a ListQuery,
+    needle: Option<String>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(query: &'a ListQuery) -> Self {
+        Self { query, needle: query.search.as_deref().map(str::to_lowercase) }
+    }
+
+    /// The rows after a place that the database can tell by itself, with [`parameters`](Self::parameters).
+    fn condition(&self) -> &'static str {
+        match self.query.cwd {
+            Some(_) => {
+                "WHERE t.archived = ?1 AND (t.updated_at, t.key) < (?2, ?3) AND t.cwd = ?4
+                 ORDER BY t.updated_at DESC, t.key DESC"
+            }
+            None => {
+                "WHERE t.archived = ?1 AND (t.updated_at, t.key) < (?2, ?3) AND ?4 IS NULL
+                 ORDER BY t.updated_at DESC, t.key DESC"
             }
         }
-        if found.len() == limit {
-            more = true;
+    }
+
+    fn parameters(&self, after: Spot) -> (bool, i64, i64, &Option<String>) {
+        (self.query.archived, after.updated_at, after.key, &self.query.cwd)
+    }
+
+    /// Whether a thread with this name and title is searched for.
+    fn hits(&self, name: ValueRef<'_>, title: ValueRef<'_>) -> rusqlite::Result<bool> {
+        let Some(needle) = &self.needle else { return Ok(true) };
+        for text in [name, title] {
+            if text.as_str_or_null()?.is_some_and(|text| text.to_lowercase().contains(needle)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A place in the order of activity.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    updated_at: i64,
+    key: i64,
+}
+
+/// The first page, and its last thread if there are more.
+pub(crate) fn first(
+    connection: &Connection,
+    query: &ListQuery,
+) -> Result<(Vec<ThreadRow>, Option<Spot>), Trouble> {
+    let filter = Filter::new(query);
+    let mut select = connection.prepare_cached(&format!(
+        "SELECT {} {} {}",
+        thread::COLUMNS,
+        thread::FROM,
+        filter.condition()
+    ))?;
+    let mut rows = select.query(filter.parameters(Spot { updated_at: i64::MAX, key: i64::MAX }))?;
+    let mut threads = Vec::new();
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        if !filter.hits(row.get_ref(3)?, row.get_ref(4)?)? {
+            continue;
+        }
+        if threads.len() == query.limit() {
+            return Ok((threads, last));
+        }
+        let found = thread::from_row(row)?;
+        let key = found.key;
+        let thread = found.complete(connection)?;
+        last = Some(Spot { updated_at: thread.updated_at.0, key });
+        threads.push(thread);
+    }
+    Ok((threads, None))
+}
+
+/// The keys of all threads that follow.
+pub(crate) fn rest(connection: &Connection, query: &ListQuery, after: Spot) -> rusqlite::Result<Vec<u32>> {
+    let filter = Filter::new(query);
+    // Without a search the index has all that it takes.
+    let columns = if query.search.is_some() { "t.key, t.name, t.title" } else { "t.key, NULL, NULL" };
+    let mut select =
+        connection.prepare_cached(&format!("SELECT {columns} FROM thread t {}", filter.condition()))?;
+    let mut rows = select.query(filter.parameters(after))?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        if filter.hits(row.get_ref(1)?, row.get_ref(2)?)? {
+            keys.push(row.get(0)?);
+        }
+    }
+    Ok(keys)
+}
+
+/// The threads with the first of some keys, as they are now, and how many keys that took: those of deleted ones lead to none.
+pub(crate) fn of_keys(
+    connection: &Connection,
+    keys: &[u32],
+    query: &ListQuery,
+) -> Result<(Vec<ThreadRow>, usize), Trouble> {
+    let mut threads = Vec::new();
+    let mut taken = 0;
+    for key in keys {
+        if threads.len() == query.limit() {
             break;
         }
-        let row = thread::from_row(row)?;
-        found.push((row.key, row.complete(connection)?));
+        taken += 1;
+        threads.extend(thread::by_key(connection, i64::from(*key))?);
     }
-    let next_cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|(key, last)| ListCursor { updated_at: last.updated_at.0, thread: *key, bond }.encode());
-    Ok(ListPage { threads: found.into_iter().map(|(_, thread)| thread).collect(), next_cursor })
+    Ok((threads, taken))
 }

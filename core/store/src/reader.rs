@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::connection::open_reading;
 use crate::error::Error;
@@ -38,40 +38,68 @@ impl Readers {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Error> {
+        self.read_then(|connection| Ok((work(connection)?, ())), |_, ()| Ok(())).await
+    }
+
+    /// The same, and goes on in that transaction after it has answered.
+    pub(crate) async fn read_then<T: Send + 'static, R>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> Result<(T, R), Trouble> + Send + 'static,
+        then: impl FnOnce(&Connection, R) -> rusqlite::Result<()> + Send + 'static,
+    ) -> Result<T, Error> {
         let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::Closed)?;
         let readers = Arc::clone(self);
+        let (answer, answered) = oneshot::channel();
         let reading = tokio::task::spawn_blocking(move || {
-            let outcome = readers.read_now(work);
+            readers.read_now(work, then, answer);
             drop(slot);
-            outcome
         });
-        match reading.await {
-            Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime goes down and took the work with it.
-                Err(_) => Err(Error::Closed),
-            },
+        if let Ok(outcome) = answered.await {
+            return outcome;
+        }
+        match reading.await.map_err(tokio::task::JoinError::try_into_panic) {
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime goes down and took the work with it.
+            Ok(()) | Err(Err(_)) => Err(Error::Closed),
         }
     }
 
-    fn read_now<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Trouble>) -> Result<T, Error> {
+    fn read_now<T, R>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<(T, R), Trouble>,
+        then: impl FnOnce(&Connection, R) -> rusqlite::Result<()>,
+        answer: oneshot::Sender<Result<T, Error>>,
+    ) {
         let broken = |source| Error::sqlite(&self.path, source);
         let idle = self.idle.lock().pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => open_reading(&self.path)?,
+        let connection = match idle.map_or_else(|| open_reading(&self.path), Ok) {
+            Ok(connection) => connection,
+            Err(error) => return drop(answer.send(Err(error))),
         };
-        let transaction = connection.unchecked_transaction().map_err(broken)?;
-        let outcome = match work(&transaction) {
-            Ok(found) => Ok(found),
-            Err(Trouble::Refused(error)) => Err(error),
+        let transaction = match connection.unchecked_transaction() {
+            Ok(transaction) => transaction,
+            Err(source) => return drop(answer.send(Err(broken(source)))),
+        };
+        // Whoever waits no longer is not told.
+        let finished = match work(&transaction) {
+            Ok((found, rest)) => {
+                let _ = answer.send(Ok(found));
+                then(&transaction, rest).and_then(|()| transaction.finish())
+            }
+            Err(Trouble::Refused(error)) => {
+                let _ = answer.send(Err(error));
+                transaction.finish()
+            }
+            Err(Trouble::Broken(source)) => {
+                let _ = answer.send(Err(broken(source)));
+                return;
+            }
+        };
+        match finished {
+            Ok(()) => self.idle.lock().push(connection),
             // The connection goes with its error; a fresh one takes its place.
-            Err(Trouble::Broken(source)) => return Err(broken(source)),
-        };
-        transaction.finish().map_err(broken)?;
-        self.idle.lock().push(connection);
-        outcome
+            Err(source) => tracing::warn!(error = %broken(source), "a read could not be finished"),
+        }
     }
 
     /// Waits for the reads that run, then refuses all others.

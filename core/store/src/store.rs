@@ -1,11 +1,12 @@
 //! The handle that the engine holds.
 //!
 //! Neighbours: batch, blob, connection, counters, error, group, history, home, list, options, owner, process,
-//! queue, reader, request, send, thread, turn, wal, writer.
+//! queue, reader, request, send, snapshot, thread, turn, wal, writer.
 
 use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use raddle_protocol::event::{InputQueued, ThreadStarted};
@@ -28,6 +29,7 @@ use crate::queue;
 use crate::reader::Readers;
 use crate::request::{Reply, Request};
 use crate::send::{self, Sent};
+use crate::snapshot::{Pending, Snapshots};
 use crate::thread::ThreadRow;
 use crate::turn::StoredTurn;
 use crate::wal::WAL_BYTES_MAX;
@@ -49,6 +51,7 @@ struct Inner {
     desk: Desk,
     threads: Mutex<Option<Threads>>,
     readers: Arc<Readers>,
+    snapshots: Arc<Snapshots>,
     tally: Arc<Tally>,
 }
 
@@ -90,6 +93,7 @@ impl Store {
         let process = Arc::new(Process::claim(&home.owners, options.heartbeat, options.takeover_after)?);
         let keeper = Keeper::start(Arc::clone(&process)).map_err(|source| Error::io(&home.owners, source))?;
         let tally = Arc::new(Tally::default());
+        let snapshots = Snapshots::new(process.id().to_string(), options.list_snapshot_expires_after);
         let (inbox, requests) = mpsc::channel(WRITER_QUEUE_MAX);
         let group = Group::new(home.database.clone(), writing, process, Arc::clone(&tally));
         let desk = Desk::new(group);
@@ -102,7 +106,7 @@ impl Store {
             .map_err(|source| Error::io(&home.database, source))?;
         let threads = Mutex::new(Some(Threads { writer: Some(writer), keeper: Some(keeper) }));
         let readers = Readers::new(home.database);
-        Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), desk, threads, readers, tally }) })
+        Ok(Self { inner: Arc::new(Inner { inbox: Some(inbox), desk, threads, readers, snapshots, tally }) })
     }
 
     /// Creates a thread, with [`EventBody::ThreadStarted`](raddle_protocol::EventBody::ThreadStarted) as
@@ -178,7 +182,7 @@ impl Store {
     ///
     /// An event whose JSON has more than [`INLINE_BYTES_MAX`](raddle_protocol::limits::INLINE_BYTES_MAX) bytes is kept with its
     /// largest values beside it; see [`Appended::shown`] and [`payload`](Self::payload). An event may come with references
-    /// itself, as long as their values are there.
+    /// itself, as long as their values are there; a tool's input that looks like one is taken for what it is, a value.
     ///
     /// # Durability
     /// Committed when it returns: visible to every reader, and safe from the death of the process. If any
@@ -223,10 +227,45 @@ impl Store {
 
     /// A page of threads, newest activity first.
     ///
+    /// Which threads later pages have, and in which order, is settled when the first is read; what they say of each is as of
+    /// their own moment. A thread that was deleted meanwhile is left out, one that was archived, renamed or moved is not.
+    ///
+    /// # Limits
+    /// [`LIST_SNAPSHOTS_MAX`](raddle_protocol::limits::LIST_SNAPSHOTS_MAX) lists can be gone on with, of
+    /// [`LIST_SNAPSHOT_KEYS_MAX`](crate::LIST_SNAPSHOT_KEYS_MAX) threads together; at more, those unused for longest cannot.
+    /// Nor can one that was unused for [`list_snapshot_expires_after`](StoreOptions::list_snapshot_expires_after).
+    ///
     /// # Errors
-    /// [`Error::InvalidCursor`] for a cursor that is malformed or of other filters.
+    /// [`Error::InvalidCursor`] for a cursor that is malformed, of other filters, of another store or of an earlier run, and
+    /// for a list that cannot be gone on with.
     pub async fn list(&self, query: ListQuery) -> Result<ListPage, Error> {
-        self.inner.readers.read(move |connection| list::list(connection, &query)).await
+        let (snapshots, filters) = (Arc::clone(&self.inner.snapshots), query.bond());
+        let Some(cursor) = &query.cursor else {
+            let query = Arc::new(query);
+            let rest_of = Arc::clone(&query);
+            let first = move |connection: &rusqlite::Connection| {
+                let (threads, last) = list::first(connection, &query)?;
+                let rest = last.map(|last| (last, snapshots.begin(Instant::now())));
+                let cursor = |(_, pending): &(_, Pending)| snapshots.cursor(pending.id(), 0, filters);
+                Ok((ListPage { threads, next_cursor: rest.as_ref().map(cursor) }, rest))
+            };
+            let rest = move |connection: &rusqlite::Connection, rest: Option<(list::Spot, Pending)>| {
+                if let Some((last, pending)) = rest {
+                    pending.fill(list::rest(connection, &rest_of, last)?);
+                }
+                Ok(())
+            };
+            return self.inner.readers.read_then(first, rest).await;
+        };
+        let mut place = snapshots.find(Instant::now(), filters, cursor)?;
+        let keys = place.keys().await?;
+        let next = move |connection: &rusqlite::Connection| {
+            let (threads, taken) = list::of_keys(connection, &keys[place.offset..], &query)?;
+            let offset = place.offset + taken;
+            let more = offset < keys.len();
+            Ok(ListPage { threads, next_cursor: more.then(|| snapshots.cursor(place.id(), offset, filters)) })
+        };
+        self.inner.readers.read(next).await
     }
 
     /// A page of a thread's turns: the newest ones, or those before an earlier page. A cursor keeps its

@@ -99,6 +99,15 @@ pub(crate) fn by_id(connection: &Connection, id: &ThreadId) -> rusqlite::Result<
     found.map(|found| found.complete(connection)).transpose()
 }
 
+/// The thread with this key.
+pub(crate) fn by_key(connection: &Connection, key: i64) -> rusqlite::Result<Option<ThreadRow>> {
+    let found = connection
+        .prepare_cached(&format!("SELECT {COLUMNS} {FROM} WHERE t.key = ?1"))?
+        .query_row([key], from_row)
+        .optional()?;
+    found.map(|found| found.complete(connection)).transpose()
+}
+
 /// The key of the thread with this id, and its newest turn's.
 pub(crate) fn key_and_head(
     connection: &Connection,

@@ -1,9 +1,9 @@
 //! Pages, cursors, branches.
 
-use raddle_protocol::TurnId;
+use raddle_protocol::{ItemStatus, TurnId};
 use raddle_store::{Error, Store, StoredTurn};
 
-use crate::support::{Script, create, home, id, open, raw};
+use crate::support::{Script, create, events_of, home, id, open, raw, rewound};
 
 async fn with_turns(store: &Store, name: &str, count: u32) -> Vec<TurnId> {
     let lease = create(store, name).await;
@@ -82,20 +82,47 @@ async fn a_cursor_whose_turn_left_the_branch_is_refused() {
     let store = open(home.path());
     let all = with_turns(&store, "t", 40).await;
     let cursor = store.page(&id("t"), None, 10).await.unwrap().next_cursor.unwrap();
-    // The head goes back, as rewinding will do it: first to a turn that has the cursor's above it, then
-    // past it.
-    let rewind = |to: &TurnId| {
-        let changed = raw(home.path())
-            .execute("UPDATE thread SET head = (SELECT key FROM turn WHERE id = ?1)", [to.as_str()])
-            .unwrap();
-        assert_eq!(changed, 1);
-    };
-    rewind(&all[32]);
+    // The head goes back, first to a turn that has the cursor's above it, then past it.
+    let lease = store.acquire(&id("t")).await.unwrap();
+    let rewind = async |to: &TurnId| drop(store.append(&lease, vec![rewound(to)]).await.unwrap());
+    rewind(&all[32]).await;
     assert_eq!(store.page(&id("t"), Some(&cursor), 50).await.unwrap().turns.len(), 30);
-    rewind(&all[20]);
+    rewind(&all[20]).await;
     let refused = store.page(&id("t"), Some(&cursor), 50).await;
     assert!(matches!(refused, Err(Error::InvalidCursor)), "{refused:?}");
     assert_eq!(ids(&store.branch(&id("t")).await.unwrap()), all[..21]);
     assert_eq!(store.turn(&id("t"), &all[21]).await.unwrap(), None);
     assert!(store.turn(&id("t"), &all[3]).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_context_begins_with_the_newest_compaction() {
+    let home = home();
+    let store = open(home.path());
+    let lease = create(&store, "t").await;
+    let mut turn = Script::first("t");
+    let mut all = Vec::new();
+    for number in 0..6 {
+        let compaction = match number {
+            1 | 3 => Some(turn.compaction(1, ItemStatus::Completed)),
+            // One that failed shortens nothing.
+            4 => Some(turn.compaction(1, ItemStatus::Failed)),
+            _ => None,
+        };
+        let said = [turn.user(0, "q")].into_iter().chain(compaction);
+        let events: Vec<_> = [turn.start()].into_iter().chain(said).chain([turn.end()]).collect();
+        store.append(&lease, events.clone()).await.unwrap();
+        if number == 0 {
+            assert_eq!(store.context(&id("t")).await.unwrap(), store.branch(&id("t")).await.unwrap());
+        }
+        all.push(events);
+        turn = turn.next();
+    }
+    // What lies before is not even looked at.
+    raw(home.path())
+        .execute("UPDATE event SET body = x'00' WHERE turn IN (SELECT key FROM turn WHERE depth < 4)", [])
+        .unwrap();
+    let context = store.context(&id("t")).await.unwrap();
+    assert_eq!(context.iter().map(events_of).collect::<Vec<_>>(), all[3..]);
+    assert!(matches!(store.branch(&id("t")).await, Err(Error::Unreadable { .. })));
 }

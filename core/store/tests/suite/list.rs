@@ -2,9 +2,10 @@
 
 use raddle_protocol::UnixMillis;
 use raddle_protocol::event::ThreadStarted;
-use raddle_store::{Error, ListPage, ListQuery, Store};
+use raddle_protocol::limits::LIST_SNAPSHOTS_MAX;
+use raddle_store::{Error, ListPage, ListQuery, Store, StoreOptions};
 
-use crate::support::{Script, home, id, open, started};
+use crate::support::{Script, archived, home, id, open, started};
 
 /// Twelve threads, `t0` the oldest; the odd ones in another directory.
 async fn filled(store: &Store) {
@@ -47,13 +48,106 @@ async fn the_newest_activity_comes_first() {
     assert_eq!(names(&page), ["t11", "t10", "t9", "t8"]);
     let first = &page.threads[0];
     assert_eq!((first.depth, first.last_seq, first.head_ended), (1, 5, true));
-    // A thread that comes to the front between two pages is not doubled among those that stayed.
-    let lease = store.acquire(&id("t3")).await.unwrap();
-    let turn = Script { at: 90_000, ..Script::first("t3").next() };
-    store.append(&lease, vec![turn.start()]).await.unwrap();
-    let next = ListQuery { limit: 4, cursor: page.next_cursor, ..ListQuery::default() };
-    assert_eq!(names(&store.list(next).await.unwrap()), ["t7", "t6", "t5", "t4"]);
-    assert_eq!(names(&store.list(ListQuery { limit: 1, ..Default::default() }).await.unwrap()), ["t3"]);
+}
+
+#[tokio::test]
+async fn later_pages_are_those_of_the_moment_of_the_first() {
+    let home = home();
+    let store = open(home.path());
+    filled(&store).await;
+    let page = store.list(ListQuery { limit: 4, ..ListQuery::default() }).await.unwrap();
+    let next =
+        |cursor: &Option<String>| ListQuery { limit: 4, cursor: cursor.clone(), ..ListQuery::default() };
+    // One comes to the front, one is archived, one is deleted, one is new, and the order of the rest turns round.
+    let lease = async |name: &str| store.acquire(&id(name)).await.unwrap();
+    for (name, at) in [("t3", 90_000), ("t4", 80_000), ("t5", 70_000), ("t6", 60_000)] {
+        let turn = Script { at, ..Script::first(name).next() };
+        store.append(&lease(name).await, vec![turn.start()]).await.unwrap();
+    }
+    store.append(&lease("t7").await, vec![archived(true)]).await.unwrap();
+    store.append(&lease("t2").await, vec![archived(true)]).await.unwrap();
+    store.delete_thread(&lease("t2").await).await.unwrap();
+    crate::support::create(&store, "new").await;
+    let second = store.list(next(&page.next_cursor)).await.unwrap();
+    assert_eq!(names(&second), ["t7", "t6", "t5", "t4"]);
+    assert!(
+        second.threads[0].archived && second.threads[1].updated_at == UnixMillis(60_000),
+        "as they are now"
+    );
+    let third = store.list(next(&second.next_cursor)).await.unwrap();
+    assert_eq!((names(&third), &third.next_cursor), (vec!["t3", "t1", "t0"], &None));
+    // Any page can be read again.
+    assert_eq!(store.list(next(&page.next_cursor)).await.unwrap(), second);
+    let anew = all(&store, ListQuery { limit: 3, ..ListQuery::default() }).await;
+    assert_eq!(anew, ["t3", "t4", "t5", "t6", "t11", "t10", "t9", "t8", "t1", "t0", "new"]);
+}
+
+#[tokio::test]
+async fn a_list_whose_rest_was_deleted_ends() {
+    let home = home();
+    let store = open(home.path());
+    filled(&store).await;
+    let page = store.list(ListQuery { limit: 10, ..ListQuery::default() }).await.unwrap();
+    for name in ["t0", "t1"] {
+        let lease = store.acquire(&id(name)).await.unwrap();
+        store.append(&lease, vec![archived(true)]).await.unwrap();
+        store.delete_thread(&lease).await.unwrap();
+    }
+    let rest = store.list(ListQuery { cursor: page.next_cursor, ..ListQuery::default() }).await.unwrap();
+    assert_eq!(rest, ListPage { threads: Vec::new(), next_cursor: None });
+}
+
+#[tokio::test]
+async fn p7_old_snapshots_make_room() {
+    let home = home();
+    let store = open(home.path());
+    filled(&store).await;
+    let first = async || {
+        store.list(ListQuery { limit: 3, ..ListQuery::default() }).await.unwrap().next_cursor.unwrap()
+    };
+    let next = async |cursor: &String| {
+        store.list(ListQuery { cursor: Some(cursor.clone()), ..ListQuery::default() }).await
+    };
+    let mut cursors = Vec::new();
+    for _ in 0..LIST_SNAPSHOTS_MAX {
+        cursors.push(first().await);
+    }
+    for cursor in &cursors {
+        assert_eq!(next(cursor).await.unwrap().threads.len(), 9);
+    }
+    // A list that ends on its first page keeps nothing.
+    all(&store, ListQuery { limit: 12, ..ListQuery::default() }).await;
+    next(&cursors[0]).await.unwrap();
+    first().await;
+    assert!(matches!(next(&cursors[1]).await, Err(Error::InvalidCursor)));
+    assert_eq!(next(&cursors[0]).await.unwrap().threads.len(), 9);
+    assert_eq!(next(&cursors[2]).await.unwrap().threads.len(), 9);
+}
+
+#[tokio::test]
+async fn a_cursor_is_good_for_a_while_and_for_its_store() {
+    let home = home();
+    let store = open(home.path());
+    filled(&store).await;
+    let query = ListQuery { limit: 3, ..ListQuery::default() };
+    let cursor = store.list(query.clone()).await.unwrap().next_cursor;
+    let refused = async |store: &Store| {
+        let refused = store.list(ListQuery { cursor: cursor.clone(), ..query.clone() }).await;
+        assert!(matches!(refused, Err(Error::InvalidCursor)), "{refused:?}");
+    };
+    let other = open(home.path());
+    assert!(other.list(query.clone()).await.unwrap().next_cursor != cursor);
+    refused(&other).await;
+    store.close().await;
+    refused(&open(home.path())).await;
+    let options = StoreOptions {
+        list_snapshot_expires_after: std::time::Duration::ZERO,
+        ..StoreOptions::new(home.path())
+    };
+    let forgetful = Store::open(options).unwrap();
+    let cursor = forgetful.list(query.clone()).await.unwrap().next_cursor;
+    let late = forgetful.list(ListQuery { cursor, ..query }).await;
+    assert!(matches!(late, Err(Error::InvalidCursor)), "{late:?}");
 }
 
 #[tokio::test]
@@ -94,7 +188,7 @@ async fn a_cursor_is_good_for_its_filters_alone() {
     }
     let history = store.page(&id("t1"), None, 1).await.unwrap();
     assert_eq!(history.next_cursor, None);
-    for bad in ["", "l1", "h1"] {
+    for bad in ["", "l1", "l2", "h1", &format!("l2{:048}", 0)] {
         let refused = store.list(ListQuery { cursor: Some(bad.to_owned()), ..ListQuery::default() }).await;
         assert!(matches!(refused, Err(Error::InvalidCursor)), "{refused:?}");
     }

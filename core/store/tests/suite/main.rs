@@ -10,4 +10,7 @@ mod list;
 mod model;
 mod open;
 mod owner;
+mod payload;
+mod queue;
 mod support;
+mod tree;

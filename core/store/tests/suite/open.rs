@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use raddle_protocol::StorageReason;
+use raddle_protocol::{EventBody, StorageReason};
 use raddle_store::filesystem::Filesystem;
 use raddle_store::{DATABASE_FILE, Error, SCHEMA_VERSION, Store, StoreOptions};
 
-use crate::support::{create, home, id, open, raw};
+use crate::support::{
+    Script, archived, count, create, events_of, fork, home, id, of_thread, open, queued, raw, rewound,
+    started, until,
+};
 
 fn refusal(home: &Path) -> Error {
     Store::open(StoreOptions::new(home)).map(drop).unwrap_err()
@@ -146,6 +149,94 @@ fn r49_a_migration_is_all_or_nothing() {
     drop(open(home.path()));
     let version: i64 = raw(home.path()).query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
     assert_eq!(version, SCHEMA_VERSION);
+}
+
+/// A home as the first schema left it: an ended turn, and one that was cut off in the middle of an item.
+fn first_schema(home: &Path) {
+    let database = raw(home);
+    database.execute_batch("PRAGMA journal_mode = WAL").unwrap();
+    database.execute_batch(include_str!("../../migrations/001_spine.sql")).unwrap();
+    let turn = Script::first("t");
+    let (ended, cut) = (turn.whole("first words", "a"), turn.next());
+    let open = [cut.start(), cut.user(0, "q"), cut.message_start(1)];
+    let header = of_thread(EventBody::ThreadStarted(started()));
+    database
+        .execute_batch(
+            "PRAGMA application_id = 0x5241444c; PRAGMA user_version = 1;
+             INSERT INTO thread (key, id, cwd, title, created_at, updated_at, settings, head)
+             VALUES (1, 't', '/home/someone/project', 'first words', 1000, 3000, '{}', 2);
+             INSERT INTO turn (key, id, thread, depth, first_seq, last_seq, ended, status, started_at)
+             VALUES (1, 't/1', 1, 1, 2, 5, 1, 'completed', 2000);
+             INSERT INTO turn (key, id, thread, parent, jump, depth, first_seq, status, started_at)
+             VALUES (2, 't/2', 1, 1, 1, 2, 6, 'inProgress', 3000);
+             INSERT INTO owner (thread, process, epoch, pieces_from) VALUES (1, NULL, 3, 1);
+             INSERT INTO piece (thread, seq, turn, kind, item, at, body) VALUES (1, 9, 2, 5, '2.1', 3000, x'6869');",
+        )
+        .unwrap();
+    for (seq, event) in (1..).zip([header].into_iter().chain(ended).chain(open)) {
+        let turn = event.turn_id.as_ref().map(|id| if id.as_str() == "t/1" { 1 } else { 2 });
+        let item = event.body.item_id().map(|item| item.as_str());
+        let row = rusqlite::params![
+            (1_i64 << 32) | seq,
+            turn,
+            event.body.kind() as u8,
+            item,
+            event.at.0,
+            event.body.encode()
+        ];
+        database
+            .execute(
+                "INSERT INTO event (id, turn, kind, item, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                row,
+            )
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_the_first_schema_wrote_is_read_and_goes_on() {
+    let home = home();
+    first_schema(home.path());
+    let store = open(home.path());
+    let first = Script::first("t");
+    let cut = first.next();
+    let branch = store.branch(&id("t")).await.unwrap();
+    assert_eq!(events_of(&branch[0]), first.whole("first words", "a"));
+    let open_turn = [cut.start(), cut.user(0, "q"), cut.message_start(1), cut.delta(1, "hi")];
+    assert_eq!(events_of(&branch[1]), open_turn);
+    let lease = store.acquire(&id("t")).await.unwrap();
+    assert_eq!(lease.epoch(), 4);
+    assert_eq!(store.append(&lease, vec![cut.message(1, "hi"), cut.end()]).await.unwrap().first_seq, 10);
+    // Its turns can be shared, left and removed as those of today.
+    let forked = fork(&store, "f", "t", &first.turn).await.unwrap();
+    store
+        .append(&lease, vec![rewound(&first.turn), queued("q", "later", None), archived(true)])
+        .await
+        .unwrap();
+    assert_eq!(store.branch(&id("t")).await.unwrap(), branch[..1]);
+    store.delete_thread(&lease).await.unwrap();
+    until("the second turn goes", || count(home.path(), "turn") == 1).await;
+    assert_eq!(store.branch(&id("f")).await.unwrap(), branch[..1]);
+    store.append(&forked, vec![archived(true)]).await.unwrap();
+    store.delete_thread(&forked).await.unwrap();
+    until("all of it goes", || count(home.path(), "event") + count(home.path(), "deleted") == 0).await;
+}
+
+#[tokio::test]
+async fn r49_the_second_migration_is_all_or_nothing() {
+    let home = home();
+    first_schema(home.path());
+    // Killed in the middle: none of it is there. Here a name is taken, late in the migration.
+    raw(home.path()).execute_batch("CREATE TABLE blob_use (x)").unwrap();
+    let refused = refusal(home.path());
+    assert!(matches!(refused, Error::Sqlite { .. }), "{refused:?}");
+    let database = raw(home.path());
+    let number = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("PRAGMA user_version"), 1);
+    assert_eq!(number("SELECT count(*) FROM pragma_table_info('turn') WHERE name = 'uses'"), 0);
+    assert_eq!(number("SELECT count(*) FROM sqlite_schema WHERE name IN ('queue', 'deleted', 'blob')"), 0);
+    database.execute_batch("DROP TABLE blob_use").unwrap();
+    assert_eq!(open(home.path()).thread(&id("t")).await.unwrap().depth, 2);
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use raddle_protocol::event::{ApprovalDecided, Delta, LoggedItem, ThreadStarted, TurnEnded, TurnStarted};
+use raddle_protocol::event::{
+    ApprovalDecided, Delta, InputQueued, LoggedItem, SteerAccepted, ThreadArchived, ThreadRewound,
+    ThreadStarted, TurnEnded, TurnStarted,
+};
 use raddle_protocol::thread::ThreadSettings;
 use raddle_protocol::{
     Event, EventBody, Item, ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, TurnId, TurnStatus,
     TurnSummary, UnixMillis,
 };
-use raddle_store::{DATABASE_FILE, Lease, Store, StoreOptions, StoredTurn};
+use raddle_store::{DATABASE_FILE, Error, Lease, Store, StoreOptions, StoredTurn};
 use tempfile::TempDir;
 
 pub(crate) fn home() -> TempDir {
@@ -46,6 +49,56 @@ pub(crate) async fn create(store: &Store, name: &str) -> Lease {
     store.create_thread(id(name), UnixMillis(1_000), started()).await.unwrap()
 }
 
+/// An event that belongs to no turn.
+pub(crate) fn of_thread(body: EventBody) -> Event {
+    Event { turn_id: None, at: UnixMillis(50_000), body }
+}
+
+pub(crate) fn archived(archived: bool) -> Event {
+    of_thread(EventBody::Archived(ThreadArchived { archived }))
+}
+
+pub(crate) fn rewound(to: &TurnId) -> Event {
+    of_thread(EventBody::Rewound(ThreadRewound { turn_id: to.clone() }))
+}
+
+pub(crate) fn queued(id: &str, text: &str, key: Option<&str>) -> Event {
+    of_thread(EventBody::InputQueued(InputQueued {
+        id: id.to_owned(),
+        input: text.into(),
+        request_id: None,
+        client_message_id: None,
+        idempotency_key: key.map(str::to_owned),
+    }))
+}
+
+/// A thread with the turns of another up to one.
+pub(crate) async fn fork(store: &Store, name: &str, source: &str, at: &TurnId) -> Result<Lease, Error> {
+    let header = ThreadStarted { forked_from_id: Some(id(source)), forked_at: Some(at.clone()), ..started() };
+    store.create_thread(id(name), UnixMillis(60_000), header).await
+}
+
+/// How many rows a table has, past the store.
+pub(crate) fn count(home: &Path, table: &str) -> i64 {
+    raw(home).query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+/// Waits, without blocking anybody, for what the store does in its own time.
+pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since = std::time::Instant::now();
+    while !done() {
+        assert!(since.elapsed().as_secs() < 60, "in vain: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A text of some length that no other number gives.
+pub(crate) fn large(number: usize, bytes: usize) -> String {
+    let mut text = format!("{number} ");
+    text.extend(std::iter::repeat_n("word ", bytes / 5));
+    text
+}
+
 /// A turn's events, made one after the other.
 #[derive(Clone)]
 pub(crate) struct Script {
@@ -76,6 +129,11 @@ impl Script {
             at: self.at + 1_000,
             ..self.clone()
         }
+    }
+
+    /// The turn after `parent`, in a thread that may be a fork.
+    pub(crate) fn after(thread: &str, turn: &str, parent: &Self) -> Self {
+        Self { thread: id(thread), turn: TurnId::from(turn), ..parent.next() }
     }
 
     pub(crate) fn event(&self, body: EventBody) -> Event {
@@ -143,6 +201,45 @@ impl Script {
     pub(crate) fn message(&self, ordinal: u32, text: &str) -> Event {
         let kind = ItemKind::AgentMessage { text: text.into() };
         self.event(EventBody::ItemCompleted(self.item(ordinal, kind, ItemStatus::Completed)))
+    }
+
+    fn call(&self, ordinal: u32, output: Option<&str>, status: ItemStatus) -> LoggedItem {
+        let kind = ItemKind::ToolCall {
+            tool_name: "read".to_owned(),
+            input: serde_json::json!({ "path": "a" }),
+            output: output.map(Into::into),
+            is_error: false,
+            file_changes: Vec::new(),
+        };
+        self.item(ordinal, kind, status)
+    }
+
+    /// A finished tool call.
+    pub(crate) fn called(&self, ordinal: u32, output: &str) -> Event {
+        self.event(EventBody::ItemCompleted(self.call(ordinal, Some(output), ItemStatus::Completed)))
+    }
+
+    pub(crate) fn compaction(&self, ordinal: u32, status: ItemStatus) -> Event {
+        let kind = ItemKind::Compaction { text: "in short".into() };
+        self.event(EventBody::ItemCompleted(self.item(ordinal, kind, status)))
+    }
+
+    pub(crate) fn steer(&self, ordinal: u32, text: &str, key: Option<&str>) -> Event {
+        self.event(EventBody::SteerAccepted(SteerAccepted {
+            item_id: self.item_id(ordinal),
+            input: text.into(),
+            idempotency_key: key.map(str::to_owned),
+        }))
+    }
+
+    /// The start, by a queued input or by a send with a key.
+    pub(crate) fn start_of(&self, queue_id: Option<&str>, key: Option<&str>) -> Event {
+        let mut event = self.start();
+        if let EventBody::TurnStarted(started) = &mut event.body {
+            started.queue_id = queue_id.map(str::to_owned);
+            started.idempotency_key = key.map(str::to_owned);
+        }
+        event
     }
 
     pub(crate) fn delta(&self, ordinal: u32, text: &str) -> Event {
