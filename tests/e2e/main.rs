@@ -8,6 +8,7 @@ mod face;
 mod failures;
 mod history;
 mod input;
+mod links;
 mod races;
 mod settled;
 mod shutdown;
