@@ -246,6 +246,12 @@ impl Server {
         ended
     }
 
+    /// Waits until the next message has begun to come, and reads no more of it than fits a buffer.
+    pub(crate) async fn begins_to_answer(&mut self) {
+        let beginning = within("output of the server", String::new, self.output.fill_buf()).await.unwrap();
+        assert!(!beginning.is_empty());
+    }
+
     /// Closes the reading end of the output, and waits for the process; its input stays open.
     pub(crate) async fn ended_without_output(self) -> ExitStatus {
         let Self { mut child, input, output, .. } = self;

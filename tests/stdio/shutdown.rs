@@ -119,6 +119,7 @@ async fn p7_a_client_that_stops_reading_does_not_keep_the_process() {
     // Eight megabytes, more than a pipe holds.
     let older = json!({ "threadId": thread, "cursor": newest["nextCursor"] });
     server.send("thread/read", older).await;
+    server.begins_to_answer().await;
     server.close_input();
     let status = server.ended_unread(IMPATIENT_MAX).await;
     assert_eq!(status.code(), Some(1));
