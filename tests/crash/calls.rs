@@ -106,7 +106,7 @@ fn the_call(turn: &Turn) -> (ItemStatus, String) {
     let call = turn.items.iter().find(|item| is_call(item));
     match call {
         Some(Item { kind: ItemKind::ToolCall { output: Some(output), .. }, status, .. }) => {
-            (*status, output.clone())
+            (*status, output.to_string())
         }
         other => panic!("the turn has no call with a result: {other:?}"),
     }

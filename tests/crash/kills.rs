@@ -360,7 +360,7 @@ fn check_turn(turn: &Turn) -> Result<u32, String> {
             if !is_error {
                 return Err(format!("an interrupted call counts as a success: {item:#?}"));
             }
-            closed += u32::from(output.ends_with(INTERRUPTED_CALL_OUTPUT));
+            closed += u32::from(output.as_str().ends_with(INTERRUPTED_CALL_OUTPUT));
         }
     }
     Ok(closed)

@@ -206,7 +206,7 @@ impl Life<'_> {
             cwd: self.project.display().to_string(),
             approval_mode: Some(self.pick_mode()),
             model: Some(self.pick_model()),
-            name: None,
+            ..ThreadStartParams::default()
         };
         let request = self.host.send::<method::ThreadStart>(params).await;
         self.asked.insert(request, Asked::StartThread);
@@ -238,6 +238,7 @@ impl Life<'_> {
             thread_id,
             expected_turn_id: turn_id,
             text: text.clone(),
+            images: Vec::new(),
             client_message_id: None,
         };
         let request = self.host.send::<method::TurnSteer>(params).await;
@@ -251,11 +252,16 @@ impl Life<'_> {
     }
 
     async fn change_settings(&mut self, thread_id: ThreadId) {
-        let settings = ThreadSettings { model: Some(self.pick_model()), approval_mode: self.pick_mode() };
+        let settings = ThreadSettings {
+            model: Some(self.pick_model()),
+            approval_mode: self.pick_mode(),
+            instructions: None,
+        };
         let params = ThreadSettingsUpdateParams {
             thread_id: thread_id.clone(),
             model: settings.model.clone(),
             approval_mode: Some(settings.approval_mode),
+            instructions: None,
         };
         let request = self.host.send::<method::ThreadSettingsUpdate>(params).await;
         self.threads.entry(thread_id.clone()).or_default().settings = settings.clone();

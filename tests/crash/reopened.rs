@@ -80,6 +80,7 @@ impl Reopened {
             thread_id: id.clone(),
             model: Some(fake_model()),
             approval_mode: Some(ApprovalMode::FullAccess),
+            instructions: None,
         };
         self.client.request::<method::ThreadSettingsUpdate>(params).await.expect("settings can be changed");
     }

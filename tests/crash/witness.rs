@@ -8,7 +8,9 @@ use raddle::protocol::fold::Change;
 use raddle::protocol::methods::{Method, ServerNotification, method};
 use raddle::protocol::thread::{Thread, ThreadSettings};
 use raddle::protocol::turn::TurnStartResult;
-use raddle::protocol::{Item, ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, Turn, TurnId, TurnStatus};
+use raddle::protocol::{
+    Item, ItemId, ItemKind, ItemStatus, Text, ThreadId, TokenUsage, Turn, TurnId, TurnStatus,
+};
 use serde_json::Value;
 
 use crate::host::Seen;
@@ -192,7 +194,7 @@ impl Witness {
         }
         for (turn_id, text) in &shown.accepted {
             let kept = find(turn_id)?;
-            if user_texts(kept).next() != Some(text) {
+            if user_texts(kept).next().map_or("", Text::as_str) != text.as_str() {
                 return Err(format!(
                     "the start of turn {turn_id} was answered; its text {text:?} is not in {kept:#?}"
                 ));
@@ -221,13 +223,15 @@ fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
     let begins = match (&shown.kind, &stored.kind) {
         (ItemKind::UserMessage { text: a, .. }, ItemKind::UserMessage { text: b, .. })
         | (ItemKind::AgentMessage { text: a }, ItemKind::AgentMessage { text: b })
-        | (ItemKind::Reasoning { text: a }, ItemKind::Reasoning { text: b }) => b.starts_with(a),
+        | (ItemKind::Reasoning { text: a }, ItemKind::Reasoning { text: b }) => {
+            b.as_str().starts_with(a.as_str())
+        }
         (
             ItemKind::ToolCall { tool_name: name, input, output: shown, .. },
             ItemKind::ToolCall { tool_name, input: stored_input, output: stored, .. },
         ) => {
             let begins =
-                stored.as_deref().unwrap_or_default().starts_with(shown.as_deref().unwrap_or_default());
+                stored.as_ref().map_or("", Text::as_str).starts_with(shown.as_ref().map_or("", Text::as_str));
             name == tool_name && input == stored_input && begins
         }
         _ => false,
@@ -242,7 +246,7 @@ fn as_stored(turn: &Turn) -> Turn {
     Turn { summary: turn.summary.clone(), items: items.collect() }
 }
 
-pub(crate) fn user_texts(turn: &Turn) -> impl Iterator<Item = &String> {
+pub(crate) fn user_texts(turn: &Turn) -> impl Iterator<Item = &Text> {
     turn.items.iter().filter_map(|item| match &item.kind {
         ItemKind::UserMessage { text, .. } => Some(text),
         _ => None,

@@ -21,7 +21,9 @@ fn queues(client: &Client) -> Vec<Vec<String>> {
         .notifications(|_| true)
         .iter()
         .filter_map(|n| match &**n {
-            ServerNotification::TurnQueueUpdated(n) => Some(n.queue.steering.clone()),
+            ServerNotification::TurnQueueUpdated(n) => {
+                Some(n.queue.steering.iter().map(ToString::to_string).collect())
+            }
             _ => None,
         })
         .collect()
@@ -81,6 +83,7 @@ async fn a_steer_while_tools_run_follows_their_results() {
         thread_id: thread.clone(),
         expected_turn_id: turn.clone(),
         text: "Louder".into(),
+        images: Vec::new(),
         client_message_id: Some("steer-1".into()),
     };
     client.request::<method::TurnSteer>(params).await.unwrap();
@@ -91,7 +94,7 @@ async fn a_steer_while_tools_run_follows_their_results() {
     let roles: Vec<_> = request.messages().iter().map(|m| m["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
     let steer = turn.items.iter().rfind(|item| matches!(item.kind, ItemKind::UserMessage { .. })).unwrap();
-    let ItemKind::UserMessage { text, client_message_id } = &steer.kind else { unreachable!() };
+    let ItemKind::UserMessage { text, client_message_id, .. } = &steer.kind else { unreachable!() };
     assert_eq!((text.as_str(), client_message_id.as_deref()), ("Louder", Some("steer-1")));
     world.finish().await;
 }
@@ -233,7 +236,7 @@ async fn interrupted_while_a_command_runs() {
     let running = client
         .turn_until(&turn, "the command's output", |turn| {
             calls(turn).iter().any(|item| match &item.kind {
-                ItemKind::ToolCall { output: Some(output), .. } => output.ends_with('\n'),
+                ItemKind::ToolCall { output: Some(output), .. } => output.as_str().ends_with('\n'),
                 _ => false,
             })
         })

@@ -233,7 +233,7 @@ async fn r09_calls_with_parts_missing_are_one_call_each() {
         assert_eq!(made.len(), 1, "{turn:#?}");
         let ItemKind::ToolCall { tool_name, input, output, .. } = &made[0].kind else { unreachable!() };
         assert_eq!((tool_name.as_str(), input), ("ls", &json!({ "path": "." })));
-        assert_eq!(output.as_deref(), Some("here.txt\n"));
+        assert_eq!(output.as_ref().unwrap(), "here.txt\n");
         ids.push(made[0].id.clone());
         let last = world.provider().requests().len() - 1;
         let request = world.provider().request(last).await;
@@ -297,6 +297,7 @@ async fn r11_thinking_is_kept_apart_and_sent_back_with_its_call() {
         thread_id: thread.clone(),
         model: Some(raddle::protocol::ModelRef::new(raddle_tests::PROVIDER, "quiet-model")),
         approval_mode: None,
+        instructions: None,
     };
     client.request::<raddle::protocol::methods::method::ThreadSettingsUpdate>(update).await.unwrap();
     goes_on(&world, &client, &thread).await;

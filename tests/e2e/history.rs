@@ -149,7 +149,12 @@ async fn a_thread_that_is_not_there() {
     let world = World::start().await;
     let client = world.client().await;
     for id in [ThreadId::generate(), ThreadId::from(""), ThreadId::from("../../etc/passwd\0'; --")] {
-        let settings = ThreadSettingsUpdateParams { thread_id: id.clone(), model: None, approval_mode: None };
+        let settings = ThreadSettingsUpdateParams {
+            thread_id: id.clone(),
+            model: None,
+            approval_mode: None,
+            instructions: None,
+        };
         let errors: Vec<RpcError> = vec![
             client.request::<method::ThreadRead>(page(&id, None, None)).await.unwrap_err(),
             client.request::<method::ThreadResume>(page(&id, None, None)).await.unwrap_err(),
@@ -577,8 +582,12 @@ async fn p2_loads_race_with_unloads() {
     // Settings subscribe nobody, so each change finds the thread just loaded, just going, or gone.
     let [one, two] = [world.client().await, world.client().await];
     let change = async |client: &Client, mode| {
-        let settings =
-            ThreadSettingsUpdateParams { thread_id: thread.clone(), model: None, approval_mode: Some(mode) };
+        let settings = ThreadSettingsUpdateParams {
+            thread_id: thread.clone(),
+            model: None,
+            approval_mode: Some(mode),
+            instructions: None,
+        };
         let changed = client.request::<method::ThreadSettingsUpdate>(settings).await;
         assert_eq!(changed.unwrap().settings.approval_mode, mode);
     };
@@ -641,7 +650,12 @@ async fn r46_p2_a_thread_has_one_owner() {
     let stranger = world.client_of(second.server()).await;
     let read = stranger.read(&thread).await;
     assert_eq!((read.turns.len(), read.thread.status), (1, ThreadStatus::NotLoaded));
-    let settings = ThreadSettingsUpdateParams { thread_id: thread.clone(), model: None, approval_mode: None };
+    let settings = ThreadSettingsUpdateParams {
+        thread_id: thread.clone(),
+        model: None,
+        approval_mode: None,
+        instructions: None,
+    };
     for error in [
         stranger.request::<method::ThreadResume>(page(&thread, None, None)).await.unwrap_err(),
         stranger.start_refused(&thread, "Mine").await,

@@ -33,7 +33,12 @@ async fn unknown_models_are_refused() {
         let model = Some(ModelRef::new(provider, id));
         let params = ThreadStartParams { cwd: world.cwd(), model: model.clone(), ..Default::default() };
         let start = refused_start(&client, params).await;
-        let update = ThreadSettingsUpdateParams { thread_id: thread.clone(), model, approval_mode: None };
+        let update = ThreadSettingsUpdateParams {
+            thread_id: thread.clone(),
+            model,
+            approval_mode: None,
+            instructions: None,
+        };
         let update = client.request::<method::ThreadSettingsUpdate>(update).await.unwrap_err();
         for error in [start, update] {
             assert_eq!((&error.code, error.reason()), (&ErrorCode::InvalidParams, Some(reason)), "{error}");
@@ -68,6 +73,7 @@ async fn a_model_that_is_gone_since() {
         thread_id: thread.clone(),
         model: Some(ModelRef::new(PROVIDER, "new-model")),
         approval_mode: None,
+        instructions: None,
     };
     client.request::<method::ThreadSettingsUpdate>(update).await.unwrap();
     world.provider().push(Reply::says("Hello again."));

@@ -51,7 +51,7 @@ async fn closed_while_a_command_runs() {
     let running = client
         .turn_until(&turn, "the command's output", |turn| {
             calls(turn).iter().any(|item| match &item.kind {
-                ItemKind::ToolCall { output: Some(output), .. } => output.ends_with('\n'),
+                ItemKind::ToolCall { output: Some(output), .. } => output.as_str().ends_with('\n'),
                 _ => false,
             })
         })

@@ -42,7 +42,7 @@ async fn read_ls_and_bash_work_through_a_turn() {
     assert_eq!((item.status, output.as_str()), (ItemStatus::Completed, "beta\n"));
     assert_eq!(call(&turn, "call_l").1, "a.txt\n");
     let (item, output) = call(&turn, "call_b");
-    assert!(output.starts_with(&world.cwd()) && output.ends_with("[exit code 3]"), "{output}");
+    assert!(output.starts_with(&world.cwd()) && output.as_str().ends_with("[exit code 3]"), "{output}");
     let ItemKind::ToolCall { tool_name, input, is_error, .. } = &item.kind else { panic!("{item:?}") };
     assert_eq!((tool_name.as_str(), *is_error, item.status), ("bash", true, ItemStatus::Failed));
     assert_eq!(input["command"], "pwd; wc -l < a.txt; exit 3");
@@ -237,7 +237,7 @@ async fn r01_a_commands_output_is_live_and_whole_characters() {
     client
         .turn_until(&turn, "the first half", |turn| {
             calls(turn).iter().any(|item| match &item.kind {
-                ItemKind::ToolCall { output: Some(output), .. } => output.contains("waiting"),
+                ItemKind::ToolCall { output: Some(output), .. } => output.as_str().contains("waiting"),
                 _ => false,
             })
         })
@@ -246,7 +246,7 @@ async fn r01_a_commands_output_is_live_and_whole_characters() {
     let turn = client.end(&turn).await;
     // What stands between the halves makes them invalid on their own; nothing else may be replaced.
     let (_, output) = call(&turn, "c");
-    assert!(output.starts_with("caf") && output.ends_with("😀 ok\n"), "{output:?}");
+    assert!(output.starts_with("caf") && output.as_str().ends_with("😀 ok\n"), "{output:?}");
     let deltas = client.notifications(|n| matches!(n, ServerNotification::ItemToolCallOutputDelta(_)));
     assert!(deltas.len() >= 2);
     world.finish().await;
@@ -264,7 +264,7 @@ async fn p7_large_output_is_cut_with_a_note() {
     let (item, output) = call(&turn, "c");
     assert_eq!(item.status, ItemStatus::Completed);
     assert!(output.len() < OUTPUT_BYTES_MAX + 1_000, "{}", output.len());
-    assert!(output.starts_with("line 1 of many\n") && output.ends_with("line 60000 of many\n"));
+    assert!(output.starts_with("line 1 of many\n") && output.as_str().ends_with("line 60000 of many\n"));
     assert!(output.contains("left out"));
     assert_eq!(result_of(world.provider().request(1).await.messages(), "c"), output);
     world.finish().await;

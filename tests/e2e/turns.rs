@@ -272,6 +272,7 @@ async fn settings_change_for_the_turns_to_come() {
         thread_id: thread.clone(),
         model: Some(other.clone()),
         approval_mode: None,
+        instructions: None,
     };
     // In the middle of a turn: it changes nothing about that turn.
     let changed = client.request::<method::ThreadSettingsUpdate>(update).await.unwrap().settings;
@@ -282,6 +283,7 @@ async fn settings_change_for_the_turns_to_come() {
         thread_id: thread.clone(),
         model: None,
         approval_mode: Some(ApprovalMode::FullAccess),
+        instructions: None,
     };
     let changed = client.request::<method::ThreadSettingsUpdate>(update).await.unwrap().settings;
     assert_eq!((changed.model.as_ref(), changed.approval_mode), (Some(&other), ApprovalMode::FullAccess));

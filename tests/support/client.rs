@@ -326,6 +326,7 @@ impl Client {
             thread_id: thread.clone(),
             expected_turn_id: turn.clone(),
             text: text.to_owned(),
+            images: Vec::new(),
             client_message_id: None,
         };
         self.request::<method::TurnSteer>(params).await.map(|steered| assert_eq!(&steered.turn_id, turn))

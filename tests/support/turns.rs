@@ -2,7 +2,7 @@
 //!
 //! Neighbours: none.
 
-use raddle::protocol::{Item, ItemKind, Turn};
+use raddle::protocol::{Item, ItemKind, Text, Turn};
 
 /// The texts of a turn's agent messages, in order.
 pub fn agent_texts(turn: &Turn) -> Vec<String> {
@@ -48,7 +48,7 @@ pub fn call(turn: &Turn, id: &str) -> (Item, String) {
     let Some(item @ Item { kind: ItemKind::ToolCall { output, .. }, .. }) = item else {
         panic!("there is no call `{id}` in {turn:#?}");
     };
-    (item.clone(), output.clone().unwrap_or_default())
+    (item.clone(), output.as_ref().map(whole).unwrap_or_default())
 }
 
 /// The turn as it is stored: without the clients' own tokens.
@@ -57,6 +57,10 @@ pub fn without_tokens(turn: &Turn) -> Turn {
     Turn { summary: turn.summary.clone(), items: items.collect() }
 }
 
-fn texts(turn: &Turn, text: impl Fn(&ItemKind) -> Option<&String>) -> Vec<String> {
-    turn.items.iter().filter_map(|item| text(&item.kind)).cloned().collect()
+fn texts(turn: &Turn, text: impl Fn(&ItemKind) -> Option<&Text>) -> Vec<String> {
+    turn.items.iter().filter_map(|item| text(&item.kind)).map(whole).collect()
+}
+
+fn whole(text: &Text) -> String {
+    text.whole().unwrap_or_else(|| panic!("{text:?} is not all here: resolve it first")).to_owned()
 }

@@ -199,6 +199,7 @@ mod tests {
                 tool_name: tool.to_owned(),
                 input: json!({ "command": command }),
                 decisions: vec![Decision::Accept, Decision::Decline],
+                prefix: None,
                 reason: None,
             })
         };

@@ -27,6 +27,8 @@ impl From<Error> for RpcError {
                 }
             }
             Error::Starting(_) | Error::StillSettling(_) => RpcError::new(ErrorCode::TurnInProgress, message),
+            Error::Archived(_) => RpcError::invalid_params(message).with_reason("archived"),
+            Error::NotArchived(_) => RpcError::new(ErrorCode::ThreadNotArchived, message),
             Error::ShuttingDown => RpcError::new(ErrorCode::ShuttingDown, message),
             Error::Broken(error) => error,
             Error::StaleHistory | Error::Abandoned => RpcError::new(ErrorCode::Internal, message),
@@ -44,6 +46,8 @@ fn refusal_error(refusal: &Refusal) -> RpcError {
             RpcError::new(ErrorCode::TurnMismatch, message).with_data(json!({ "runningTurnId": running }))
         }
         Refusal::TooManySteers(_) => RpcError::invalid_params(message).with_reason("tooManySteers"),
+        Refusal::QueueFull(_) => RpcError::invalid_params(message).with_reason("queueFull"),
+        Refusal::NotSteerable(_) => RpcError::invalid_params(message).with_reason("notSteerable"),
     }
 }
 
@@ -71,6 +75,8 @@ pub fn store_error(error: &StoreError) -> RpcError {
     };
     match error {
         StoreError::ThreadNotFound { .. } => RpcError::new(ErrorCode::ThreadNotFound, message),
+        StoreError::TurnNotFound { .. } => RpcError::invalid_params(message).with_reason("unknownTurn"),
+        StoreError::NotArchived { .. } => RpcError::new(ErrorCode::ThreadNotArchived, message),
         StoreError::ThreadExists { .. } => RpcError::invalid_params(message).with_reason("threadExists"),
         StoreError::LockedElsewhere { pid, .. } => {
             RpcError::new(ErrorCode::ThreadLockedElsewhere, message).with_data(json!({ "pid": pid }))

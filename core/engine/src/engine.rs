@@ -1,6 +1,10 @@
 //! The engine: the threads of one process and what they share.
 //!
-//! Neighbours: error, shared, subscriber, thread.
+//! Neighbours: error, history, input, shared, subscriber, thread.
+
+mod changes;
+mod fork;
+mod turns;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,22 +14,18 @@ use raddle_protocol::event::ThreadStarted;
 use raddle_protocol::limits::{HISTORY_PAGE_TURNS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
-    Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadSettingsUpdateParams,
-    ThreadStartParams,
-};
-use raddle_protocol::turn::{
-    TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
+    Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadStartParams,
 };
 use raddle_protocol::{ModelInfo, ModelRef, ThreadId};
-use raddle_store::{Counters, ListQuery, Store, StoreOptions};
+use raddle_store::{Counters, ListQuery, PayloadSlice, Store, StoreOptions};
 use raddle_tools::Toolbox;
 
 use crate::error::Error;
 use crate::history::History;
+use crate::input;
 use crate::shared::{ModelSource, Options, Shared};
-use crate::subscriber::{Answer, ConnectionId, Hub, Subscriber};
+use crate::subscriber::{Answer, Hub, Subscriber};
 use crate::thread::{Attach, AttachReading, Live, Message};
-use crate::turn::Refusal;
 
 /// How long [`Engine::shut_down`] waits for threads to end. Source: the app-server documentation, which leaves a
 /// tenth second to drain output.
@@ -115,10 +115,14 @@ impl Engine {
         }
         let cwd = canonical_directory(&params.cwd).await?;
         self.check_model(params.model.as_ref()).await?;
-        let settings =
-            ThreadSettings { model: params.model, approval_mode: params.approval_mode.unwrap_or_default() };
-        let id = ThreadId::generate();
-        let started = ThreadStarted { cwd, name: params.name, forked_from_id: None, settings };
+        let settings = ThreadSettings {
+            model: params.model,
+            approval_mode: params.approval_mode.unwrap_or_default(),
+            instructions: input::instructions(params.instructions)?,
+        };
+        let id = input::new_thread_id(params.thread_id)?;
+        let name = input::thread_name(params.name)?;
+        let started = ThreadStarted { cwd, name, forked_from_id: None, forked_at: None, settings };
         self.shared.create(&id, started, subscriber).await?;
         let row = self.shared.store.thread(&id).await?;
         Ok(self.shared.describe(row))
@@ -194,72 +198,12 @@ impl Engine {
         }
     }
 
-    /// Ends a subscription. A thread that is not loaded has none.
-    pub async fn detach(&self, id: &ThreadId, connection: ConnectionId) {
-        if let Some(handle) = self.shared.loaded(id) {
-            let _ = handle.send(Message::Detach(connection)).await;
-        }
-    }
-
-    /// Starts a turn, loading the thread if need be; the answer does not wait for the turn's end.
-    pub async fn start_turn(
-        &self,
-        params: TurnStartParams,
-        subscriber: Arc<dyn Subscriber>,
-        answer: Answer<TurnStartResult>,
-    ) {
-        let id = params.thread_id.clone();
-        let message = Message::StartTurn { params, subscriber: Some(subscriber), answer };
-        self.shared.deliver(&id, message).await;
-    }
-
-    /// Adds to the running turn.
-    pub async fn steer(&self, params: TurnSteerParams, answer: Answer<TurnSteerResult>) {
-        let id = params.thread_id.clone();
-        match self.running_thread(&id, Message::Steer { params, answer }).await {
-            Ok(()) => {}
-            Err(message) => message.fail(Refusal::TurnMismatch { running: None }.into()),
-        }
-    }
-
-    /// Stops the running turn; the answer does not wait for its end.
-    pub async fn interrupt(&self, params: TurnInterruptParams, answer: Answer<()>) {
-        let id = params.thread_id.clone();
-        match self.running_thread(&id, Message::Interrupt { params, answer }).await {
-            Ok(()) => {}
-            Err(Message::Interrupt { params: TurnInterruptParams { turn_id: None, .. }, answer }) => {
-                answer.send(Ok(()));
-            }
-            Err(message) => message.fail(Refusal::TurnMismatch { running: None }.into()),
-        }
-    }
-
-    /// Hands a message to a loaded thread. A thread that is not loaded runs nothing: its message comes back, unless
-    /// there is no such thread at all.
-    async fn running_thread(&self, id: &ThreadId, message: Message) -> Result<(), Message> {
-        if self.shared.is_stopping() {
-            message.fail(Error::ShuttingDown);
-            return Ok(());
-        }
-        match self.shared.loaded(id) {
-            Some(handle) => handle.send(message).await,
-            None => match self.shared.store.thread(id).await {
-                Ok(_) => Err(message),
-                Err(error) => {
-                    message.fail(error.into());
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    /// Changes settings for the turns to come, loading the thread if need be.
-    pub async fn update_settings(&self, params: ThreadSettingsUpdateParams, answer: Answer<ThreadSettings>) {
-        if let Err(error) = self.check_model(params.model.as_ref()).await {
-            return answer.send(Err(error));
-        }
-        let id = params.thread_id.clone();
-        self.shared.deliver(&id, Message::UpdateSettings { params, answer }).await;
+    /// A piece of a large value that an item refers to; `None` for one that is not there any more.
+    ///
+    /// # Errors
+    /// Failures of the store.
+    pub async fn payload(&self, id: &str, offset: u64, max: usize) -> Result<Option<PayloadSlice>, Error> {
+        Ok(self.shared.store.payload(id, offset, max).await?)
     }
 
     /// All models of all providers.

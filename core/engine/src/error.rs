@@ -38,6 +38,12 @@ pub enum Error {
     /// The thread's log could not be written while the request waited.
     #[error("{0}")]
     Broken(RpcError),
+    /// The thread is archived.
+    #[error("thread {0} is archived; unarchive it first")]
+    Archived(ThreadId),
+    /// Only an archived thread can be deleted.
+    #[error("thread {0} is not archived; archive it first, then delete it")]
+    NotArchived(ThreadId),
     /// The engine stops.
     #[error("the engine is shutting down")]
     ShuttingDown,
@@ -49,5 +55,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidParams { message: message.into(), reason: None }
+    }
+
+    pub(crate) fn unknown_turn(turn_id: &TurnId) -> Self {
+        let message = format!("there is no turn `{turn_id}` on this thread's branch");
+        Self::InvalidParams { message, reason: Some("unknownTurn") }
     }
 }

@@ -17,6 +17,7 @@ mod edge;
 mod engine;
 mod error;
 mod history;
+mod input;
 mod prompt;
 #[cfg(test)]
 mod schedules;

@@ -7,19 +7,43 @@
 
 use std::path::Path;
 
-use raddle_models::{AssistantPart, Message};
+use raddle_models::{AssistantPart, ImagePart, Message};
 use raddle_protocol::event::{EventBody, LoggedItem};
 use raddle_protocol::fold::{INTERRUPTED_CALL_OUTPUT, unfinished};
-use raddle_protocol::{ItemKind, ItemStatus, ModelRef, Recorded};
+use raddle_protocol::item::Image;
+use raddle_protocol::{ItemKind, ItemStatus, ModelRef, Recorded, Text};
 
 /// What the model is told about its place before anything else.
-pub(crate) fn system_prompt(cwd: &Path) -> String {
-    format!(
+pub(crate) fn system_prompt(cwd: &Path, instructions: Option<&str>) -> String {
+    let mut prompt = format!(
         "You are a coding agent that works in the user's project through tools.\n\
          The working directory is {}. Relative paths start there.\n\
          Look before you answer: read files and run commands rather than guess. Say briefly what you did.",
         cwd.display()
-    )
+    );
+    if let Some(instructions) = instructions {
+        prompt.push_str("\n\n");
+        prompt.push_str(instructions);
+    }
+    prompt
+}
+
+/// What the model is asked in order to sum up the conversation.
+pub(crate) fn summary_request(instructions: Option<&str>) -> Message {
+    let mut text = "Sum up this conversation so that you could go on with the work from your summary alone. Say what the \
+         user wants, what was decided and why, what was done and found, which files matter and what is in them, what \
+         failed, and what comes next. Write the summary only; call no tools."
+        .to_owned();
+    if let Some(instructions) = instructions {
+        text.push_str("\n\nAbove all, keep this: ");
+        text.push_str(instructions);
+    }
+    Message::user(text)
+}
+
+/// What the model is told in place of all that came before a summary.
+fn summary_message(summary: &str) -> Message {
+    Message::user(format!("This conversation was shortened. What came before, in short:\n\n{summary}"))
 }
 
 /// The final items of one saved turn, in their order. Those that a crash left open come as recovery closes them.
@@ -60,16 +84,27 @@ pub(crate) fn messages(items: &[LoggedItem], model: &ModelRef) -> Vec<Message> {
         match &item.kind {
             // A steer that a crash kept from the model must not turn up in a later turn.
             ItemKind::UserMessage { .. } if item.status == ItemStatus::Interrupted => {}
-            ItemKind::UserMessage { text, .. } => messages.push(Message::User { text: text.clone() }),
+            ItemKind::UserMessage { text, images, .. } => messages.push(Message::User {
+                text: text.as_str().to_owned(),
+                images: images.iter().map(image_part).collect(),
+            }),
             ItemKind::AgentMessage { text } if text.is_empty() => {}
-            ItemKind::AgentMessage { text } => reply.parts.push(AssistantPart::Text(text.clone())),
+            ItemKind::AgentMessage { text } => {
+                reply.parts.push(AssistantPart::Text(text.as_str().to_owned()));
+            }
+            ItemKind::Compaction { text } if item.status == ItemStatus::Completed => {
+                messages.push(summary_message(text.as_str()));
+            }
+            // What an extension put in is for people.
+            ItemKind::Compaction { .. } | ItemKind::Extension { .. } => {}
             ItemKind::Reasoning { text } => {
                 // Reasoning that was cut short has no signature, and a provider that wants one refuses it without.
                 if own.is_some() && item.status == ItemStatus::Completed {
-                    reply.parts.push(AssistantPart::Reasoning { text: text.clone(), signature });
+                    let text = text.as_str().to_owned();
+                    reply.parts.push(AssistantPart::Reasoning { text, signature });
                 }
             }
-            ItemKind::ToolCall { tool_name, input, output, is_error } => {
+            ItemKind::ToolCall { tool_name, input, output, is_error, .. } => {
                 let id = item.id.as_str().to_owned();
                 let raw = origin.as_ref().and_then(|origin| origin.arguments.clone());
                 // Arguments that are no JSON object are refused by providers that parse them.
@@ -87,7 +122,7 @@ pub(crate) fn messages(items: &[LoggedItem], model: &ModelRef) -> Vec<Message> {
                 reply.results.push(Message::ToolResult {
                     call_id: id,
                     tool_name: tool_name.clone(),
-                    text: output.clone().unwrap_or_else(|| INTERRUPTED_CALL_OUTPUT.to_owned()),
+                    text: output.as_ref().map_or(INTERRUPTED_CALL_OUTPUT, Text::as_str).to_owned(),
                     is_error: *is_error,
                 });
             }
@@ -95,6 +130,10 @@ pub(crate) fn messages(items: &[LoggedItem], model: &ModelRef) -> Vec<Message> {
     }
     reply.flush(&mut messages);
     messages
+}
+
+fn image_part(image: &Image) -> ImagePart {
+    ImagePart { mime_type: image.mime_type.clone(), data: image.data.as_str().into() }
 }
 
 /// One reply of the model and the results of its calls.
@@ -145,6 +184,7 @@ mod tests {
             input: serde_json::json!({}),
             output: Some("a".into()),
             is_error: false,
+            file_changes: Vec::new(),
         };
         let items =
             [item("1.1", 1, ItemKind::Reasoning { text: "hm".into() }, &own), item("c", 2, call, &own)];

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use raddle_models::{AssistantPart, FinishReason, Message, ModelEvent, ToolCall};
 use raddle_protocol::approval::Decision;
-use raddle_protocol::event::EventBody;
+use raddle_protocol::event::{EventBody, InputQueued};
 use raddle_protocol::fold::Change;
 use raddle_protocol::thread::ApprovalMode;
 use raddle_protocol::{
@@ -20,11 +20,15 @@ use raddle_tools::Effect;
 
 use crate::prompt;
 use crate::turn::{
-    Append, Command, Input, Machine, ModelFailure, Outcome, Pipeline, Reply, RetryPolicy, RunSettings,
-    StartTurn, Step, Token, ToolOutcome, recover,
+    Append, Command, Input, Machine, ModelFailure, Outcome, Pipeline, Purpose, Reply, RetryPolicy,
+    RunSettings, Said, StartTurn, Step, Token, ToolOutcome, recover,
 };
 
 const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, delay_first_ms: 1, delay_max_ms: 10 };
+
+fn said(text: &str) -> Said {
+    Said { input: text.into(), client_message_id: Some("mine".into()), idempotency_key: None }
+}
 
 /// Picks from a schedule; all zeros once it has run out.
 struct Schedule {
@@ -52,6 +56,10 @@ struct Disk {
     epoch: u32,
     turns: u32,
     head: Option<TurnId>,
+    /// What waits, oldest first.
+    queue: Vec<InputQueued>,
+    /// Ids that ever waited.
+    queued: BTreeSet<String>,
 }
 
 impl Disk {
@@ -61,6 +69,23 @@ impl Disk {
             if let EventBody::TurnStarted(started) = &event.body {
                 self.turns = started.depth;
                 self.head = Some(started.turn.id.clone());
+                if let Some(id) = &started.queue_id {
+                    let waiting = self.queue.first().map(|queued| &queued.id);
+                    assert_eq!(waiting, Some(id), "a queued input starts once, in its order");
+                    self.queue.remove(0);
+                }
+            }
+            match &event.body {
+                EventBody::InputQueued(queued) => {
+                    assert!(self.queued.insert(queued.id.clone()), "an input is queued once");
+                    self.queue.push(queued.clone());
+                }
+                EventBody::InputsUnqueued(gone) => {
+                    let before = self.queue.len();
+                    self.queue.retain(|queued| !gone.ids.contains(&queued.id));
+                    assert_eq!(self.queue.len() + gone.ids.len(), before, "what leaves the queue was in it");
+                }
+                _ => {}
             }
             if let EventBody::ItemCompleted(_) | EventBody::ItemRemoved(_) = &event.body {
                 let gone = event.body.item_id().cloned();
@@ -124,6 +149,8 @@ struct World {
     /// What one that came in the middle has folded of the turn that ran then.
     late: Option<Turn>,
     mode: ApprovalMode,
+    /// Inputs that clients took back, or that an interrupt dropped.
+    unqueued: BTreeMap<Token, Vec<String>>,
     /// Whether it has learnt that another owner took over.
     lost: bool,
 }
@@ -149,7 +176,7 @@ impl World {
             watched.insert(id, after);
         }
         Self {
-            machine: Machine::new(ThreadId::new("t"), POLICY, usage),
+            machine: Machine::new(ThreadId::new("t"), POLICY, usage, disk.queue.clone()),
             epoch: disk.epoch,
             disk,
             pipeline: Pipeline::default(),
@@ -166,6 +193,7 @@ impl World {
             watched,
             late: None,
             mode,
+            unqueued: BTreeMap::new(),
             lost: false,
         }
     }
@@ -188,6 +216,14 @@ impl World {
                     accepted.iter().filter(|row| matches!(row.event.body, EventBody::SteerAccepted(_)));
                 assert!(steers.count() > 0, "P1: a steer of {turn} was answered before it was on disk");
             }
+            Outcome::Queued(id) => {
+                assert!(self.disk.queued.contains(id), "P1: {id} was answered before it was on disk");
+            }
+            Outcome::Unqueued(true) | Outcome::Interrupted => {
+                let taken = self.unqueued.remove(&reply.token).unwrap_or_default();
+                let waits = |queued: &InputQueued| taken.contains(&queued.id);
+                assert!(!self.disk.queue.iter().any(waits), "P1: what was taken back still waits on disk");
+            }
             _ => {}
         }
         assert!(self.asked.remove(&reply.token), "P4: {:?} was answered twice", reply.token);
@@ -199,7 +235,12 @@ impl World {
         self.machine.step(UnixMillis(self.clock), input, &mut commands);
         self.pipeline.extend(commands);
         for item_id in self.pipeline.take_never_ran() {
-            let outcome = ToolOutcome { text: "never ran".into(), is_error: true, interrupted: true };
+            let outcome = ToolOutcome {
+                text: "never ran".into(),
+                is_error: true,
+                interrupted: true,
+                file_changes: Vec::new(),
+            };
             self.step(Input::ToolFinished { item_id, outcome });
         }
     }
@@ -310,6 +351,9 @@ impl World {
         for id in self.disk.turn_ids() {
             messages.extend(prompt::messages(&prompt::final_items(&self.disk.events_of(&id)), &model));
         }
+        if self.machine.is_compacting() {
+            messages.push(prompt::summary_request(None));
+        }
         assert!(matches!(messages.last(), Some(Message::User { .. } | Message::ToolResult { .. })));
         let mut open: Vec<String> = Vec::new();
         for message in &messages {
@@ -332,11 +376,26 @@ impl World {
     }
 
     /// As the driver does: a turn starts once all of the one before is committed, so that the head is known.
-    fn start(&mut self) {
+    fn start(&mut self, purpose: Purpose) {
         if !self.machine.is_running() && !self.pipeline.is_empty() {
             return;
         }
         let token = self.token();
+        self.begin(Some(token), purpose, None);
+    }
+
+    /// As the driver does: the oldest input of the queue starts when nothing runs.
+    fn start_queued(&mut self) {
+        if self.machine.is_running() || !self.pipeline.is_empty() {
+            return;
+        }
+        if let Some(queued) = self.machine.next_queued().cloned() {
+            let said = Said { input: queued.input, ..Said::default() };
+            self.begin(None, Purpose::Answer(said), Some(queued.id));
+        }
+    }
+
+    fn begin(&mut self, token: Option<Token>, purpose: Purpose, queue_id: Option<String>) {
         let tools =
             BTreeMap::from([("look".to_owned(), Effect::ReadOnly), ("change".to_owned(), Effect::Mutating)]);
         let depth = self.disk.turns + 1;
@@ -345,9 +404,9 @@ impl World {
             turn_id: TurnId::new(format!("turn{}-{}", depth, self.disk.next_seq)),
             parent: self.disk.head.clone(),
             depth,
-            text: "do it".into(),
-            client_message_id: Some("mine".into()),
+            purpose,
             request_id: None,
+            queue_id,
             used_call_ids: self.disk.call_ids(),
             settings: RunSettings {
                 model: ModelRef::new("p", "m"),
@@ -392,26 +451,50 @@ impl World {
     fn finish_tool(&mut self, item_id: ItemId, is_error: bool) {
         self.tools.remove(&item_id);
         let interrupted = self.cancelled.remove(&item_id);
-        let outcome = ToolOutcome { text: "result".into(), is_error, interrupted };
+        let outcome = ToolOutcome { text: "result".into(), is_error, interrupted, file_changes: Vec::new() };
         self.step(Input::ToolFinished { item_id, outcome });
     }
 
     fn client(&mut self, schedule: &mut Schedule) {
         let running = self.machine.running_turn().cloned();
-        match schedule.pick(8) {
-            0..=2 => self.start(),
+        match schedule.pick(13) {
+            0..=2 => self.start(Purpose::Answer(said("do it"))),
+            8 => self.start(Purpose::Compact),
+            9 | 10 => {
+                let token = self.token();
+                let id = format!("q{}", token.0 + 1_000 * u64::from(self.epoch));
+                let input = "later".into();
+                let queued = InputQueued {
+                    id,
+                    input,
+                    request_id: None,
+                    client_message_id: None,
+                    idempotency_key: None,
+                };
+                self.step(Input::Queue { token, queued: Box::new(queued) });
+            }
+            11 => {
+                let token = self.token();
+                let queue_id =
+                    self.machine.next_queued().map_or("none", |queued| queued.id.as_str()).to_owned();
+                self.unqueued.insert(token, vec![queue_id.clone()]);
+                self.step(Input::Unqueue { token, queue_id });
+            }
+            12 => self.start_queued(),
             3 | 4 => {
                 let token = self.token();
                 let expected = running.unwrap_or_else(|| TurnId::new("nothing"));
-                self.step(Input::Steer { token, expected, text: "also".into(), client_message_id: None });
+                self.step(Input::Steer { token, expected, said: Box::new(said("also")) });
             }
             5 => {
                 let token = self.token();
-                let text = "stale".to_owned();
-                self.step(Input::Steer { token, expected: "old".into(), text, client_message_id: None });
+                let said = Box::new(said("stale"));
+                self.step(Input::Steer { token, expected: "old".into(), said });
             }
             6 => {
                 let token = self.token();
+                let dropped = self.machine.queue().follow_up.into_iter().map(|queued| queued.id).collect();
+                self.unqueued.insert(token, dropped);
                 self.step(Input::Interrupt { token, turn_id: running });
             }
             _ => {
@@ -560,11 +643,11 @@ proptest! {
 #[test]
 fn p4_a_failed_commit_gives_back_every_answer() {
     let mut world = World::boot(Disk::default(), ApprovalMode::Ask);
-    world.start();
+    world.start(Purpose::Answer(said("do it")));
     world.pump();
     let token = world.token();
     let expected = world.machine.running_turn().cloned().expect("it runs");
-    world.step(Input::Steer { token, expected, text: "x".into(), client_message_id: None });
+    world.step(Input::Steer { token, expected, said: Box::new(said("x")) });
     let token = world.token();
     world.step(Input::Interrupt { token, turn_id: None });
     let open: BTreeSet<Token> = world.pipeline.abandon().into_iter().map(|reply| reply.token).collect();
@@ -576,7 +659,7 @@ fn p4_a_failed_commit_gives_back_every_answer() {
 #[test]
 fn p1_a_start_and_its_text_are_one_commit() {
     let mut world = World::boot(Disk::default(), ApprovalMode::Ask);
-    world.start();
+    world.start(Purpose::Answer(said("do it")));
     world.pump();
     world.finish_commit();
     assert!(world.asked.is_empty(), "the start is answered");

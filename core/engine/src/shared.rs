@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use raddle_models::{FoundModels, Models, ResolvedModel};
-use raddle_protocol::event::ThreadStarted;
+use raddle_protocol::event::{EventBody, ThreadStarted};
 use raddle_protocol::methods::ServerNotification;
-use raddle_protocol::thread::{ThreadStatus, ThreadStatusNotification};
+use raddle_protocol::thread::{
+    ThreadIdNotification, ThreadNameNotification, ThreadStatus, ThreadStatusNotification,
+};
 use raddle_protocol::{ModelRef, ThreadId};
-use raddle_store::Store;
+use raddle_store::{Lease, Store};
 use raddle_tools::Toolbox;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -106,6 +108,17 @@ pub enum ModelSource {
 /// Looks for models. Called again only if the call before it was dropped.
 pub type SearchFn = Box<dyn Fn() -> Pin<Box<dyn Future<Output = FoundModels> + Send>> + Send + Sync>;
 
+/// What a visit met.
+pub(crate) enum Visit<T> {
+    /// The thread is loaded; nothing was done.
+    Loaded(ThreadHandle),
+    /// It is not loaded, and this came of the visit.
+    Done(T),
+}
+
+/// A visit does not load: it leaves the thread's place as empty as it was.
+struct Visited;
+
 /// The inside of an engine.
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -184,11 +197,82 @@ impl Shared {
                     self.drop_slot(id, &slot);
                 }
                 Err(error) => {
-                    self.drop_slot(id, &slot);
+                    self.drop_empty_slot(id, &slot);
                     return Err(error);
                 }
             }
         }
+    }
+
+    /// Owns a thread that is not loaded for one change. Nobody loads it meanwhile.
+    pub(crate) async fn visit<T, F>(
+        &self,
+        id: &ThreadId,
+        change: impl FnOnce(Lease) -> F + Send,
+    ) -> Result<Visit<T>, Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let mut change = Some(change);
+        loop {
+            if self.is_stopping() {
+                return Err(Error::ShuttingDown);
+            }
+            let slot = self.threads.lock().entry(id.clone()).or_default().clone();
+            let mut outcome = None;
+            let met = slot
+                .get_or_try_init(|| async {
+                    if let Some(change) = change.take() {
+                        outcome = Some(self.change_unloaded(id, change).await);
+                    }
+                    Err(Visited)
+                })
+                .await;
+            match met {
+                Ok(handle) if !handle.inbox.is_closed() => return Ok(Visit::Loaded(handle.clone())),
+                Ok(handle) => {
+                    handle.gone.cancelled().await;
+                    self.drop_slot(id, &slot);
+                }
+                Err(Visited) => {
+                    self.drop_empty_slot(id, &slot);
+                    return outcome.unwrap_or(Err(Error::Abandoned)).map(Visit::Done);
+                }
+            }
+        }
+    }
+
+    async fn change_unloaded<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        id: &ThreadId,
+        change: impl FnOnce(Lease) -> F,
+    ) -> Result<T, Error> {
+        let lease = self.store.acquire(id).await?;
+        let outcome = change(lease.clone()).await;
+        if let Err(error) = self.store.release(&lease).await {
+            // A deleted thread has no owner to give back.
+            tracing::debug!(thread = %id, %error, "the thread's ownership was not given back");
+        }
+        outcome
+    }
+
+    /// Tells every connection what changed about a thread that is not part of a turn.
+    pub(crate) fn tell_everybody(&self, id: &ThreadId, body: &EventBody) {
+        let thread_id = id.clone();
+        self.hub.broadcast(match body {
+            EventBody::NameUpdated(named) => {
+                let name = named.name.clone();
+                ServerNotification::ThreadNameUpdated(ThreadNameNotification { thread_id, name })
+            }
+            EventBody::Archived(archival) if archival.archived => {
+                ServerNotification::ThreadArchived(ThreadIdNotification { thread_id })
+            }
+            EventBody::Archived(_) => {
+                ServerNotification::ThreadUnarchived(ThreadIdNotification { thread_id })
+            }
+            _ => return,
+        });
     }
 
     /// Stops a thread that was loaded while the engine began to stop, and so may have missed the word.
@@ -220,6 +304,20 @@ impl Shared {
         }
     }
 
+    /// Takes away the place of a load that failed, unless others wait to try it: they would load a thread whose place
+    /// nobody finds.
+    fn drop_empty_slot(&self, id: &ThreadId, slot: &Slot) {
+        /// The map's own, and the caller's.
+        const NOBODY_WAITS: usize = 2;
+        let mut threads = self.threads.lock();
+        if slot.get().is_none()
+            && Arc::strong_count(slot) <= NOBODY_WAITS
+            && threads.get(id).is_some_and(|known| Arc::ptr_eq(known, slot))
+        {
+            threads.remove(id);
+        }
+    }
+
     async fn open(self: &Arc<Self>, id: &ThreadId) -> Result<ThreadHandle, Error> {
         let loaded = driver::load(self, id).await?;
         let row = self.store.thread(id).await?;
@@ -241,21 +339,29 @@ impl Shared {
         subscriber: Arc<dyn Subscriber>,
     ) -> Result<(), Error> {
         let slot = self.threads.lock().entry(id.clone()).or_default().clone();
+        let mut created_here = false;
         let created = slot
             .get_or_try_init(|| async {
+                created_here = true;
                 let (cwd, settings) = (started.cwd.clone(), started.settings.clone());
+                let is_fork = started.forked_at.is_some();
                 let lease = self.store.create_thread(id.clone(), clock::now(), started).await?;
-                let loaded = Loaded::empty(lease, settings);
+                let loaded = match is_fork {
+                    true => driver::load(self, id).await?,
+                    false => Loaded::empty(lease, settings),
+                };
                 Ok(driver::spawn(self, id.clone(), cwd.into(), loaded, vec![subscriber]))
             })
             .await;
         match created {
+            // A caller's own id that is taken by a loaded thread.
+            Ok(_) if !created_here => Err(raddle_store::Error::ThreadExists { id: id.clone() }.into()),
             Ok(handle) => {
                 self.stop_if_late(handle);
                 Ok(())
             }
             Err(error) => {
-                self.drop_slot(id, &slot);
+                self.drop_empty_slot(id, &slot);
                 Err(error)
             }
         }

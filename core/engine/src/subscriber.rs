@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use raddle_protocol::RpcError;
 use raddle_protocol::methods::{ServerAnswer, ServerNotification, ServerRequest};
+use raddle_protocol::{RpcError, ThreadId};
 
 use crate::error::Error;
 
@@ -32,6 +32,8 @@ pub trait Subscriber: Send + Sync + 'static {
     /// Queues a request. The sink is called once, with an error if the client cannot answer or leaves; after
     /// [`withdraw`](Self::withdraw) it is not called any more.
     fn ask(&self, request: ServerRequest, sink: AskSink) -> AskId;
+    /// Says that a subscription of it went over to another thread, from which it is to be detached when it closes.
+    fn follow(&self, thread_id: &ThreadId);
     /// Says that the request needs no answer any more.
     fn withdraw(&self, ask: AskId, reason: &str);
 }

@@ -1,48 +1,87 @@
 //! A loaded thread from outside: its inbox and what everybody may look at.
 //!
-//! Neighbours: error, history, subscriber.
+//! Neighbours: error, history, subscriber, turn.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use raddle_protocol::approval::RequestApprovalResult;
-use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams, ThreadStatus};
+use raddle_protocol::thread::{
+    Thread, ThreadCompactResult, ThreadSettings, ThreadSettingsUpdateParams, ThreadStatus,
+};
 use raddle_protocol::turn::{
-    Queue, TurnInterruptParams, TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
+    Queue, SendMode, TurnInterruptParams, TurnSendResult, TurnStartResult, TurnSteerResult,
 };
 use raddle_protocol::{ItemId, TokenUsage, Turn, TurnId};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::history::History;
 use crate::subscriber::{Answer, AskId, ConnectionId, Subscriber};
+use crate::turn::Said;
 
 /// Requests that may wait for one thread; at more, the connection that sends them waits.
 pub const INBOX_MESSAGES_MAX: usize = 256;
 
+/// An input that wants a turn, checked and ready.
+pub(crate) struct Start {
+    /// What was said.
+    pub(crate) said: Said,
+    /// The client's token for the turn.
+    pub(crate) request_id: Option<String>,
+}
+
+/// A change of a thread that needs a log that can be written, but no turn.
+pub(crate) enum Change {
+    Settings { params: ThreadSettingsUpdateParams, answer: Answer<ThreadSettings> },
+    Queue { start: Box<Start>, answer: Answer<String> },
+    Unqueue { queue_id: String, answer: Answer<bool> },
+    Rename { name: Option<String>, answer: Answer<()> },
+    Archive { answer: Answer<()> },
+    Rewind { turn_id: TurnId, answer: Answer<TokenUsage> },
+}
+
 /// What a thread's task can be told.
 pub(crate) enum Message {
     StartTurn {
-        params: TurnStartParams,
+        start: Box<Start>,
         subscriber: Option<Arc<dyn Subscriber>>,
         answer: Answer<TurnStartResult>,
     },
+    Send {
+        start: Box<Start>,
+        mode: SendMode,
+        subscriber: Arc<dyn Subscriber>,
+        answer: Answer<TurnSendResult>,
+    },
     Steer {
-        params: TurnSteerParams,
+        expected: TurnId,
+        said: Box<Said>,
         answer: Answer<TurnSteerResult>,
     },
     Interrupt {
         params: TurnInterruptParams,
         answer: Answer<()>,
     },
-    UpdateSettings {
-        params: ThreadSettingsUpdateParams,
-        answer: Answer<ThreadSettings>,
+    Compact {
+        instructions: Option<String>,
+        answer: Answer<ThreadCompactResult>,
     },
+    Change(Change),
     Attach(Attach),
     AttachReading(AttachReading),
-    Detach(ConnectionId),
+    Detach {
+        connection: ConnectionId,
+        answer: Option<Answer<bool>>,
+    },
+    /// Gives all subscribers away to another thread, and tells them.
+    Replace {
+        thread: Box<Thread>,
+        subscribers: oneshot::Sender<Vec<Arc<dyn Subscriber>>>,
+    },
+    /// Takes subscribers over from another thread.
+    Adopt(Vec<Arc<dyn Subscriber>>),
     Decided {
         item_id: ItemId,
         ask: AskId,
@@ -108,17 +147,37 @@ impl ThreadHandle {
     }
 }
 
+impl Change {
+    /// Answers with an error.
+    pub(crate) fn fail(self, error: Error) {
+        match self {
+            Self::Settings { answer, .. } => answer.send(Err(error)),
+            Self::Queue { answer, .. } => answer.send(Err(error)),
+            Self::Unqueue { answer, .. } => answer.send(Err(error)),
+            Self::Rename { answer, .. } | Self::Archive { answer } => answer.send(Err(error)),
+            Self::Rewind { answer, .. } => answer.send(Err(error)),
+        }
+    }
+}
+
 impl Message {
     /// Answers with an error, if there is anything to answer.
     pub(crate) fn fail(self, error: Error) {
         match self {
             Self::StartTurn { answer, .. } => answer.send(Err(error)),
+            Self::Send { answer, .. } => answer.send(Err(error)),
             Self::Steer { answer, .. } => answer.send(Err(error)),
             Self::Interrupt { answer, .. } => answer.send(Err(error)),
-            Self::UpdateSettings { answer, .. } => answer.send(Err(error)),
+            Self::Compact { answer, .. } => answer.send(Err(error)),
+            Self::Change(change) => change.fail(error),
             Self::Attach(attach) => attach.deliver.send(Err(error)),
             Self::AttachReading(attach) => attach.deliver.send(Err(error)),
-            Self::Detach(_) | Self::Decided { .. } | Self::Shutdown => {}
+            Self::Detach { answer: Some(answer), .. } => answer.send(Err(error)),
+            Self::Detach { answer: None, .. }
+            | Self::Replace { .. }
+            | Self::Adopt(_)
+            | Self::Decided { .. }
+            | Self::Shutdown => {}
         }
     }
 }

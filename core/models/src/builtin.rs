@@ -30,6 +30,7 @@ impl Builtin {
                 context_window: Some(CONTEXT_WINDOW),
                 max_output_tokens: Some(MAX_OUTPUT_TOKENS),
                 reasoning,
+                images: true,
                 ..ModelConfig::new(id)
             };
             config.info(BUILTIN_PROVIDER)
@@ -49,5 +50,34 @@ impl Provider for Builtin {
 
     fn stream(&self, request: ModelRequest) -> ModelStream {
         if request.model == SCRIPT { script::stream(&request) } else { echo::stream(&request) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use crate::config::ModelsConfig;
+    use crate::event::ModelEvent;
+    use crate::registry::Models;
+    use crate::request::{ImagePart, Message, ModelRequest};
+
+    async fn say(model: &str, text: &str) -> String {
+        let model = Models::new(ModelsConfig::default()).resolve(&model.parse().unwrap()).await.unwrap();
+        let image = ImagePart { mime_type: "image/png".to_owned(), data: "AAAA".into() };
+        let message = Message::User { text: text.to_owned(), images: vec![image] };
+        let request = ModelRequest { messages: vec![message], ..ModelRequest::default() };
+        let text = |event| match event {
+            Ok(ModelEvent::Text(text)) => Some(text),
+            _ => None,
+        };
+        model.stream(request).filter_map(async |event| text(event)).collect().await
+    }
+
+    #[tokio::test]
+    async fn both_models_take_images() {
+        assert_eq!(say("builtin/echo", "").await, "[1 image]");
+        assert_eq!(say("builtin/echo", "What is it?").await, "What is it?");
+        assert_eq!(say("builtin/script", "script: text A cat.").await, "A cat.");
     }
 }

@@ -1,4 +1,5 @@
-//! `builtin/echo`: says what it was told, word by word. Needs nothing and is always the same.
+//! `builtin/echo`: says what it was told, word by word; of a message with images alone, how many there were. Needs
+//! nothing and is always the same.
 //!
 //! Neighbours: event, request.
 
@@ -6,14 +7,22 @@ use futures_util::stream;
 use raddle_protocol::TokenCounts;
 
 use crate::event::{FinishReason, ModelEvent, ModelStream};
-use crate::request::{Message, ModelRequest};
+use crate::request::{ImagePart, Message, ModelRequest};
 
 /// The reply: one delta for each word of the last user message, with the white space that follows it. A word counts
-/// as a token.
+/// as a token, and so does an image.
 pub(crate) fn stream(request: &ModelRequest) -> ModelStream {
-    let text = last_user_text(request).to_owned();
-    let words = count_words(&text);
-    let usage = TokenCounts { input: words, output: words, ..TokenCounts::default() };
+    let (said, images) = last_user_message(request);
+    let text = match images.len() {
+        1 if said.trim().is_empty() => "[1 image]".to_owned(),
+        count if count > 1 && said.trim().is_empty() => format!("[{count} images]"),
+        _ => said.to_owned(),
+    };
+    let usage = TokenCounts {
+        input: count_words(said) + images.len() as u64,
+        output: count_words(&text),
+        ..TokenCounts::default()
+    };
     let end = [ModelEvent::Usage(usage), ModelEvent::Finish(FinishReason::Stop)];
     let mut at = 0;
     let deltas = std::iter::from_fn(move || {
@@ -26,11 +35,15 @@ pub(crate) fn stream(request: &ModelRequest) -> ModelStream {
 
 /// What the user said last; empty when nobody said anything.
 pub(crate) fn last_user_text(request: &ModelRequest) -> &str {
-    let mut texts = request.messages.iter().rev().filter_map(|message| match message {
-        Message::User { text } => Some(text.as_str()),
+    last_user_message(request).0
+}
+
+fn last_user_message(request: &ModelRequest) -> (&str, &[ImagePart]) {
+    let mut messages = request.messages.iter().rev().filter_map(|message| match message {
+        Message::User { text, images } => Some((text.as_str(), images.as_slice())),
         _ => None,
     });
-    texts.next().unwrap_or_default()
+    messages.next().unwrap_or_default()
 }
 
 /// Words, as the built-in models count tokens.
@@ -53,8 +66,30 @@ mod tests {
     use super::*;
 
     async fn say(text: &str) -> Vec<ModelEvent> {
-        let request = ModelRequest { messages: vec![Message::user(text)], ..ModelRequest::default() };
+        show(text, 0).await
+    }
+
+    async fn show(text: &str, images: usize) -> Vec<ModelEvent> {
+        let image = ImagePart { mime_type: "image/png".to_owned(), data: "AAAA".into() };
+        let message = Message::User { text: text.to_owned(), images: vec![image; images] };
+        let request = ModelRequest { messages: vec![message], ..ModelRequest::default() };
         stream(&request).map(Result::unwrap).collect().await
+    }
+
+    fn usage(input: u64, output: u64) -> ModelEvent {
+        ModelEvent::Usage(TokenCounts { input, output, ..TokenCounts::default() })
+    }
+
+    fn text(text: &str) -> ModelEvent {
+        ModelEvent::Text(text.to_owned())
+    }
+
+    #[tokio::test]
+    async fn images_are_counted_only_where_there_is_no_text() {
+        let stop = ModelEvent::Finish(FinishReason::Stop);
+        assert_eq!(show("look", 2).await, [text("look"), usage(3, 1), stop.clone()]);
+        assert_eq!(show("", 1).await, [text("[1 "), text("image]"), usage(1, 2), stop.clone()]);
+        assert_eq!(show(" \n", 2).await, [text("[2 "), text("images]"), usage(2, 2), stop]);
     }
 
     #[tokio::test]
@@ -68,13 +103,7 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, [" héllo  ", "big\n", "world "]);
-        assert_eq!(
-            events[3..],
-            [
-                ModelEvent::Usage(TokenCounts { input: 3, output: 3, ..TokenCounts::default() }),
-                ModelEvent::Finish(FinishReason::Stop)
-            ]
-        );
+        assert_eq!(events[3..], [usage(3, 3), ModelEvent::Finish(FinishReason::Stop)]);
         assert_eq!(say(" ").await.len(), 2);
     }
 }

@@ -9,6 +9,7 @@
 //! - A reply is finished only when its provider said so. [`ModelEvent::Finish`] comes once and last; a connection that
 //!   ends before it gives an error, and no [`ModelEvent::ToolCall`] of such a reply is ever seen.
 //! - A [`ModelError`] has a class, tells whether a retry can help, carries the provider's own words, and holds no key.
+//! - A model that takes no images is sent none: a note in the text stands for them.
 //! - Every buffer has a limit with a name.
 //!
 //! A provider's format is a pure decoder of bytes (`wire`), and only `http` opens connections. One loop over sockets
@@ -64,5 +65,5 @@ pub use error::{KNOWN_MODELS_MAX, ModelError, ModelsError};
 pub use event::{FinishReason, ModelEvent, ModelStream, ToolCall};
 pub use provider::Provider;
 pub use registry::{Models, ResolvedModel};
-pub use request::{AssistantPart, Message, ModelRequest, ToolDef};
+pub use request::{AssistantPart, ImagePart, Message, ModelRequest, ToolDef};
 pub use secret::Secret;

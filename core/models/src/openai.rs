@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::Stream;
-use raddle_protocol::ModelInfo;
+use raddle_protocol::{ModelInfo, TurnErrorKind};
+use tokio::task::spawn_blocking;
 use tokio::time::{Sleep, sleep};
 
 use crate::config::{ModelConfig, ProviderConfig};
@@ -106,11 +107,14 @@ impl Provider for OpenAiProvider {
 
     fn stream(&self, mut request: ModelRequest) -> ModelStream {
         request.max_output_tokens = self.output_limit(&request);
-        let body = encode(&request, self.dialect(&request.model));
+        let dialect = self.dialect(&request.model);
         let (http, endpoint, key) = (self.http.clone(), self.endpoint.clone(), self.config.api_key.clone());
         let connect = {
             let (endpoint, key) = (endpoint.clone(), key.clone());
-            async move { http.post(&endpoint, "chat/completions", key.as_ref(), body?).await }
+            async move {
+                let body = body(request, dialect).await?;
+                http.post(&endpoint, "chat/completions", key.as_ref(), body).await
+            }
         };
         Box::pin(ReplyStream {
             endpoint,
@@ -121,6 +125,20 @@ impl Provider for OpenAiProvider {
             failed: None,
         })
     }
+}
+
+/// Writes the body. The largest images take a tenth of a second, which is too long for a thread that others wait for.
+async fn body(request: ModelRequest, dialect: Dialect) -> Result<Vec<u8>, ModelError> {
+    if !request.has_images() {
+        return encode(&request, dialect);
+    }
+    spawn_blocking(move || encode(&request, dialect)).await.unwrap_or_else(|error| {
+        Err(ModelError::Request {
+            kind: TurnErrorKind::Other,
+            message: "the request's body was not written".to_owned(),
+            source: Some(error.into()),
+        })
+    })
 }
 
 /// A reply on its way.

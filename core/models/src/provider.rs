@@ -23,6 +23,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// Asks a model. Returns at once: the work is done while the stream is polled, and whatever goes wrong is the
-    /// stream's last item.
+    /// stream's last item. Through [`ResolvedModel::stream`](crate::ResolvedModel::stream), a request for a model whose
+    /// row says that it takes no images has none.
     fn stream(&self, request: ModelRequest) -> ModelStream;
 }

@@ -54,10 +54,11 @@ impl ResolvedModel {
     }
 
     /// Asks the model. Returns at once: the work is done while the stream is polled, which needs a tokio runtime with
-    /// its clock and its network. `request.model` is filled in.
+    /// its clock and its network. `request.model` is filled in, and a model that takes no images gets the request
+    /// [without them](ModelRequest::without_images).
     pub fn stream(&self, mut request: ModelRequest) -> ModelStream {
         request.model.clone_from(&self.info.id);
-        self.provider.stream(request)
+        self.provider.stream(if self.info.images { request } else { request.without_images() })
     }
 }
 

@@ -10,10 +10,10 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use raddle_fakes::{Ending, Gate, Provider, Reply, sse};
+use raddle_fakes::{Ending, Gate, Provider, Reply, SentImage, sse};
 use raddle_models::{
-    AssistantPart, FinishReason, Message, ModelConfig, ModelError, ModelEvent, ModelRequest, Models,
-    ModelsConfig, ModelsError, ProviderConfig, ProviderKind, ResolvedModel, Secret,
+    AssistantPart, FinishReason, ImagePart, Message, ModelConfig, ModelError, ModelEvent, ModelRequest,
+    Models, ModelsConfig, ModelsError, ProviderConfig, ProviderKind, ResolvedModel, Secret,
 };
 use raddle_protocol::{ModelRef, TurnErrorKind};
 use serde_json::json;
@@ -84,6 +84,31 @@ async fn a_reply_over_one_connection_after_the_other_request() {
     assert_eq!(request.header("content-type"), Some("application/json"));
     assert_eq!(request.body()["model"], "fake-model");
     assert_eq!(request.messages(), [json!({"role": "user", "content": "Hello"})]);
+}
+
+#[tokio::test]
+async fn images_reach_only_a_model_that_takes_them() {
+    let provider = Provider::start().await;
+    provider.set_default(|_| Reply::says("A cat."));
+    let seeing = ModelConfig { images: true, ..ModelConfig::new("seeing") };
+    let config =
+        ProviderConfig { models: vec![seeing, ModelConfig::new("blind")], ..config(&provider.base_url()) };
+    let models = models(vec![config]);
+    let image = ImagePart { mime_type: "image/png".to_owned(), data: "iVBORw0KGgo=".into() };
+    let message = Message::User { text: "Look".to_owned(), images: vec![image] };
+    let request = ModelRequest { messages: vec![message], ..ModelRequest::default() };
+    for id in ["seeing", "blind"] {
+        let model = models.resolve(&ModelRef::new("fake", id)).await.unwrap();
+        let events: Vec<_> = model.stream(request.clone()).collect().await;
+        assert!(matches!(events.last(), Some(Ok(ModelEvent::Finish(_)))), "{events:?}");
+    }
+    let (seeing, blind) = (provider.request(0).await, provider.request(1).await);
+    let sent = SentImage { message: 0, mime_type: "image/png", data: "iVBORw0KGgo=" };
+    assert_eq!(seeing.images(), [sent]);
+    assert_eq!(seeing.last_user_text(), "Look");
+    assert!(blind.images().is_empty());
+    let told = "Look\n\n[1 picture was left out here: this model takes no pictures]";
+    assert_eq!(blind.messages(), [json!({"role": "user", "content": told})]);
 }
 
 #[tokio::test]

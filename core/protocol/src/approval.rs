@@ -20,13 +20,16 @@ pub struct RequestApprovalParams {
     pub item_id: ItemId,
     /// The tool.
     pub tool_name: String,
-    /// Its arguments.
+    /// Its arguments, or a [`PayloadReference`](crate::PayloadReference) to them.
     pub input: Value,
     /// What may be answered; anything else counts as `decline`.
     pub decisions: Vec<Decision>,
     /// Why the gate asks, if there is more to it than the mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The words of a command that `acceptPrefixForSession` would grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<Vec<String>>,
 }
 
 /// A person's word on a tool call.

@@ -3,20 +3,22 @@
 //! An event that clients see bears the name of its notification, and [`Event::notification`] is the
 //! only place where one becomes the other.
 //!
-//! Neighbours: approval, ids, item, methods, thread, time, turn, usage.
+//! Neighbours: approval, ids, item, limits, methods, payload, thread, time, turn, usage.
 
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Decision;
 use crate::ids::{ItemId, ThreadId, TurnId};
 use crate::item::{Item, ItemKind, ItemStatus};
+use crate::limits::INLINE_BYTES_MAX;
 use crate::methods::ServerNotification;
 use crate::model::ModelRef;
+use crate::payload::{Payload, PayloadReference};
 use crate::thread::ThreadSettings;
 use crate::time::UnixMillis;
 use crate::turn::{
     DeltaNotification, ItemNotification, ItemRemovedNotification, TurnError, TurnNotification,
-    TurnRetryingNotification, TurnSummary,
+    TurnRetryingNotification, TurnSummary, UserInput,
 };
 use crate::usage::{TokenUsage, TokenUsageUpdatedNotification};
 
@@ -56,6 +58,17 @@ pub enum EventBody {
     ThreadStarted(ThreadStarted),
     /// Settings for the turns to come.
     SettingsUpdated(ThreadSettings),
+    /// The thread has another name, or none.
+    NameUpdated(ThreadNamed),
+    /// The thread was put away, or taken out again.
+    Archived(ThreadArchived),
+    /// Later turns left the branch.
+    Rewound(ThreadRewound),
+    /// An input waits to start a turn of its own. It leaves the queue with that turn's start, or by
+    /// [`Self::InputsUnqueued`].
+    InputQueued(InputQueued),
+    /// Inputs left the queue without a turn.
+    InputsUnqueued(InputsUnqueued),
     /// A turn was accepted.
     TurnStarted(TurnStarted),
     /// An item began; for a tool call, before anything of it runs (P3).
@@ -94,8 +107,78 @@ pub struct ThreadStarted {
     /// The thread that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from_id: Option<ThreadId>,
+    /// The last turn of the source that the fork has; none for a fork without turns, and for a thread that is no fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_at: Option<TurnId>,
     /// Its first settings.
     pub settings: ThreadSettings,
+}
+
+/// Body of [`EventBody::NameUpdated`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadNamed {
+    /// The name; none takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Body of [`EventBody::Archived`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadArchived {
+    /// Whether it is put away now.
+    pub archived: bool,
+}
+
+/// Body of [`EventBody::Rewound`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadRewound {
+    /// The last turn now: one of the branch that has its end in the log.
+    pub turn_id: TurnId,
+}
+
+/// Body of [`EventBody::InputQueued`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputQueued {
+    /// Its id in the queue, unique in the thread.
+    pub id: String,
+    /// What was said.
+    #[serde(flatten)]
+    pub input: UserInput,
+    /// The client's token for the turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The client's token for the message; never stored.
+    #[serde(skip)]
+    pub client_message_id: Option<String>,
+    /// The key of the send that queued it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// Body of [`EventBody::InputsUnqueued`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InputsUnqueued {
+    /// Their ids.
+    pub ids: Vec<String>,
+    /// Why.
+    pub reason: UnqueuedReason,
+}
+
+/// Why an input left the queue without a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnqueuedReason {
+    /// A client took it back.
+    Removed,
+    /// An interrupt dropped it.
+    Interrupted,
+    /// Its turn could not start.
+    Failed,
 }
 
 /// Body of [`EventBody::TurnStarted`].
@@ -112,6 +195,12 @@ pub struct TurnStarted {
     /// The client's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// The queued input that it takes out of the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_id: Option<String>,
+    /// The key of the send that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 /// Body of [`EventBody::TurnCompleted`].
@@ -135,6 +224,52 @@ pub struct LoggedItem {
     /// Where a model's item came from; needed to send it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+}
+
+impl LoggedItem {
+    /// Whether it is worth to look for large values. A tool's input in the form of a reference is wrapped in any case.
+    fn may_shrink(&self) -> bool {
+        const ESCAPED: usize = 6;
+        self.item.text_bytes() * ESCAPED > INLINE_BYTES_MAX / 2
+            || matches!(&self.item.kind, ItemKind::ToolCall { .. } | ItemKind::Extension { .. }
+                if self.item.has_references())
+    }
+
+    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
+        let mut logged = self.clone();
+        logged.item.shrink(INLINE_BYTES_MAX, put);
+        logged
+    }
+}
+
+impl UserInput {
+    fn is_large(&self) -> bool {
+        const ESCAPED: usize = 6;
+        let images: usize = self.images.iter().map(|image| image.data.len()).sum();
+        (self.text.len() + images) * ESCAPED > INLINE_BYTES_MAX / 2
+    }
+
+    /// The same with what is large taken out: as the user message that it will be.
+    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
+        let mut item = Item {
+            id: ItemId::from(""),
+            kind: ItemKind::UserMessage {
+                text: self.text.clone(),
+                images: self.images.clone(),
+                client_message_id: None,
+            },
+            status: ItemStatus::Completed,
+            index: None,
+            parent_item_id: None,
+            started_at: None,
+            completed_at: None,
+        };
+        item.shrink(INLINE_BYTES_MAX, put);
+        match item.kind {
+            ItemKind::UserMessage { text, images, .. } => Self { text, images },
+            _ => self.clone(),
+        }
+    }
 }
 
 /// What a model needs to recognise its own words, byte for byte. Clients never see it.
@@ -183,7 +318,11 @@ pub struct SteerAccepted {
     /// The user message that it will become.
     pub item_id: ItemId,
     /// What was said.
-    pub text: String,
+    #[serde(flatten)]
+    pub input: UserInput,
+    /// The key of the send that steered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 /// Body of [`EventBody::TurnRetrying`].
@@ -232,6 +371,16 @@ pub enum EventKind {
     TokenUsageUpdated = 13,
     /// [`EventBody::TurnCompleted`]
     TurnCompleted = 14,
+    /// [`EventBody::NameUpdated`]
+    NameUpdated = 15,
+    /// [`EventBody::Archived`]
+    Archived = 16,
+    /// [`EventBody::Rewound`]
+    Rewound = 17,
+    /// [`EventBody::InputQueued`]
+    InputQueued = 18,
+    /// [`EventBody::InputsUnqueued`]
+    InputsUnqueued = 19,
 }
 
 /// A row that cannot be read back.
@@ -272,6 +421,11 @@ impl EventBody {
             Self::TurnRetrying(_) => EventKind::TurnRetrying,
             Self::TokenUsageUpdated(_) => EventKind::TokenUsageUpdated,
             Self::TurnCompleted(_) => EventKind::TurnCompleted,
+            Self::NameUpdated(_) => EventKind::NameUpdated,
+            Self::Archived(_) => EventKind::Archived,
+            Self::Rewound(_) => EventKind::Rewound,
+            Self::InputQueued(_) => EventKind::InputQueued,
+            Self::InputsUnqueued(_) => EventKind::InputsUnqueued,
         }
     }
 
@@ -332,7 +486,38 @@ impl EventBody {
             Self::TurnRetrying(v) => json(v),
             Self::TokenUsageUpdated(v) => json(v),
             Self::TurnCompleted(v) => json(v),
+            Self::NameUpdated(v) => json(v),
+            Self::Archived(v) => json(v),
+            Self::Rewound(v) => json(v),
+            Self::InputQueued(v) => json(v),
+            Self::InputsUnqueued(v) => json(v),
         }
+    }
+
+    /// The body with its largest values taken out, as the log keeps it and as clients see it; `None` where nothing is
+    /// large, as nearly everywhere. What is taken out goes to `put`, with what stands in its place.
+    pub fn shrunk(&self, mut put: impl FnMut(PayloadReference, Payload)) -> Option<Self> {
+        let mut took = false;
+        let mut put = |reference, payload| {
+            took = true;
+            put(reference, payload);
+        };
+        let shrunk = match self {
+            Self::ItemStarted(logged) if logged.may_shrink() => Self::ItemStarted(logged.shrunk(&mut put)),
+            Self::ItemCompleted(logged) if logged.may_shrink() => {
+                Self::ItemCompleted(logged.shrunk(&mut put))
+            }
+            Self::SteerAccepted(steer) if steer.input.is_large() => {
+                let input = steer.input.shrunk(&mut put);
+                Self::SteerAccepted(SteerAccepted { input, ..steer.clone() })
+            }
+            Self::InputQueued(queued) if queued.input.is_large() => {
+                let input = queued.input.shrunk(&mut put);
+                Self::InputQueued(InputQueued { input, ..queued.clone() })
+            }
+            _ => return None,
+        };
+        took.then_some(shrunk)
     }
 
     /// The reverse of [`encode`](Self::encode).
@@ -364,6 +549,11 @@ impl EventBody {
             12 => Self::TurnRetrying(json(kind, body)?),
             13 => Self::TokenUsageUpdated(json(kind, body)?),
             14 => Self::TurnCompleted(json(kind, body)?),
+            15 => Self::NameUpdated(json(kind, body)?),
+            16 => Self::Archived(json(kind, body)?),
+            17 => Self::Rewound(json(kind, body)?),
+            18 => Self::InputQueued(json(kind, body)?),
+            19 => Self::InputsUnqueued(json(kind, body)?),
             _ => return Err(EventDecodeError::UnknownKind(kind)),
         })
     }
@@ -445,8 +635,14 @@ impl Event {
                 turn: ended.turn.clone(),
                 request_id: ended.request_id.clone(),
             }),
+            // Those of the thread go to everybody, or with more than the log has of them.
             EventBody::ThreadStarted(_)
             | EventBody::SettingsUpdated(_)
+            | EventBody::NameUpdated(_)
+            | EventBody::Archived(_)
+            | EventBody::Rewound(_)
+            | EventBody::InputQueued(_)
+            | EventBody::InputsUnqueued(_)
             | EventBody::ApprovalDecided(_)
             | EventBody::SteerAccepted(_) => return None,
         })

@@ -3,12 +3,13 @@
 //! Watching equals reading because both are this one function: the log's events and the live
 //! notifications reduce to the same [`Change`]s.
 //!
-//! Neighbours: event, ids, item, methods, turn.
+//! Neighbours: event, ids, item, methods, payload, turn.
 
 use crate::event::{Event, EventBody, LoggedItem, Recorded};
 use crate::ids::{ItemId, ThreadId, TurnId};
 use crate::item::{Item, ItemKind, ItemStatus};
 use crate::methods::ServerNotification;
+use crate::payload::Items;
 use crate::turn::{Turn, TurnStatus, TurnSummary};
 
 /// What an event or a notification changes about a turn.
@@ -62,7 +63,7 @@ pub struct FoldError(pub ItemId);
 impl Turn {
     /// A turn without items.
     pub fn new(summary: TurnSummary) -> Self {
-        Self { summary, items: Vec::new() }
+        Self { summary, items: Items::default() }
     }
 
     /// Applies one change.
@@ -78,8 +79,10 @@ impl Turn {
                 match &mut item.kind {
                     ItemKind::AgentMessage { text }
                     | ItemKind::Reasoning { text }
+                    | ItemKind::Compaction { text }
                     | ItemKind::UserMessage { text, .. } => text.push_str(delta),
                     ItemKind::ToolCall { output, .. } => output.get_or_insert_default().push_str(delta),
+                    ItemKind::Extension { .. } => {}
                 }
             }
             Change::Removed(item_id) => self.items.retain(|item| &item.id != item_id),
@@ -154,7 +157,11 @@ pub fn unfinished(events: &[Recorded]) -> Vec<LoggedItem> {
         }
         let item = Item {
             id: steer.item_id.clone(),
-            kind: ItemKind::UserMessage { text: steer.text.clone(), client_message_id: None },
+            kind: ItemKind::UserMessage {
+                text: steer.input.text.clone(),
+                images: steer.input.images.clone(),
+                client_message_id: None,
+            },
             status: ItemStatus::Interrupted,
             index: Some(index),
             parent_item_id: None,
@@ -179,8 +186,8 @@ impl Item {
         item.status = ItemStatus::Interrupted;
         if let ItemKind::ToolCall { output, is_error, .. } = &mut item.kind {
             let text = output.get_or_insert_default();
-            if !text.is_empty() && !text.ends_with('\n') {
-                text.push('\n');
+            if !text.is_empty() && !text.as_str().ends_with('\n') {
+                text.push_str("\n");
             }
             text.push_str(INTERRUPTED_CALL_OUTPUT);
             *is_error = true;

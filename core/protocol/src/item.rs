@@ -1,12 +1,13 @@
 //! Items: what a turn is made of.
 //!
-//! Neighbours: ids, time.
+//! Neighbours: ids, payload, time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::ItemId;
+use crate::payload::Text;
 use crate::time::UnixMillis;
 
 /// One piece of a turn: a message, a stretch of reasoning, a tool call.
@@ -43,7 +44,10 @@ pub enum ItemKind {
     /// What the user said, or steered with.
     UserMessage {
         /// The text.
-        text: String,
+        text: Text,
+        /// Pictures beside it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<Image>,
         /// The client's own token, echoed while the turn is live; never stored.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         client_message_id: Option<String>,
@@ -51,12 +55,12 @@ pub enum ItemKind {
     /// What the model answered.
     AgentMessage {
         /// The text so far, or the whole of it.
-        text: String,
+        text: Text,
     },
     /// What the model thought aloud.
     Reasoning {
         /// The text so far, or the whole of it.
-        text: String,
+        text: Text,
     },
     /// A tool that the model called.
     ToolCall {
@@ -66,11 +70,63 @@ pub enum ItemKind {
         input: Value,
         /// What the tool printed so far, or what the model was told at the end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<String>,
+        output: Option<Text>,
         /// Whether the output tells of a failure.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
+        /// What a completed call changed in files; a failed one reports nothing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        file_changes: Vec<FileChange>,
     },
+    /// From here on the model knows what came before in short only. The history stays as it is.
+    Compaction {
+        /// What the model is told in place of what came before; empty until it is complete.
+        text: Text,
+    },
+    /// Something that an extension put into the turn.
+    Extension {
+        /// Which extension.
+        name: String,
+        /// Whatever it says.
+        data: Value,
+    },
+}
+
+/// A picture in a user message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+    pub mime_type: String,
+    /// Its bytes in base64. A reference in its place stands for the bytes themselves.
+    pub data: Text,
+    /// Where it was read from, if it was given by its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// What a tool call did to one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileChange {
+    /// The file.
+    pub path: String,
+    /// What happened to it.
+    pub kind: FileChangeKind,
+    /// The change as a unified diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<Text>,
+}
+
+/// What happened to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum FileChangeKind {
+    /// It is new.
+    Add,
+    /// It was changed.
+    Modify,
+    /// It is gone.
+    Delete,
 }
 
 impl ItemKind {
@@ -81,6 +137,8 @@ impl ItemKind {
             Self::AgentMessage { .. } => "agentMessage",
             Self::Reasoning { .. } => "reasoning",
             Self::ToolCall { .. } => "toolCall",
+            Self::Compaction { .. } => "compaction",
+            Self::Extension { .. } => "extension",
         }
     }
 }
@@ -100,20 +158,30 @@ impl Item {
     /// Bytes of its texts: roughly what it takes in a message.
     pub fn text_bytes(&self) -> usize {
         match &self.kind {
-            ItemKind::UserMessage { text, .. }
-            | ItemKind::AgentMessage { text }
-            | ItemKind::Reasoning { text } => text.len(),
-            ItemKind::ToolCall { input, output, .. } => {
-                value_bytes(input) + output.as_ref().map_or(0, String::len)
+            ItemKind::UserMessage { text, images, .. } => {
+                text.len() + images.iter().map(|image| image.data.len()).sum::<usize>()
             }
+            ItemKind::AgentMessage { text }
+            | ItemKind::Reasoning { text }
+            | ItemKind::Compaction { text } => text.len(),
+            ItemKind::ToolCall { tool_name, input, output, file_changes, .. } => {
+                let diff =
+                    |change: &FileChange| change.path.len() + change.diff.as_ref().map_or(0, Text::len);
+                let changes: usize = file_changes.iter().map(diff).sum();
+                tool_name.len() + value_bytes(input) + output.as_ref().map_or(0, Text::len) + changes
+            }
+            ItemKind::Extension { name, data } => name.len() + value_bytes(data),
         }
     }
 
     /// A copy without the client's token, if there is one: it is echoed while a turn is live, never stored.
     pub fn without_client_token(&self) -> Option<Self> {
-        let ItemKind::UserMessage { text, client_message_id: Some(_) } = &self.kind else { return None };
-        let kind = ItemKind::UserMessage { text: text.clone(), client_message_id: None };
-        Some(Self { kind, ..self.clone() })
+        let ItemKind::UserMessage { client_message_id: Some(_), .. } = &self.kind else { return None };
+        let mut item = self.clone();
+        if let ItemKind::UserMessage { client_message_id, .. } = &mut item.kind {
+            *client_message_id = None;
+        }
+        Some(item)
     }
 }
 

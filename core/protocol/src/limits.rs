@@ -18,9 +18,56 @@ pub const OUTBOX_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Turns on a history page; a larger `limit` is `invalidParams`.
 pub const HISTORY_PAGE_TURNS_MAX: u32 = 50;
 
-/// Bytes of text on a history page; a page that would have more ends earlier and goes on at its cursor. One turn is
-/// always on it, however large.
-pub const HISTORY_PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a history or list response as JSON, its envelope included; a page that would have more ends earlier and goes
+/// on at its cursor.
+pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes kept free in [`RESPONSE_BYTES_MAX`] for all but the page's rows: the envelope, the thread, what is live.
+pub const RESPONSE_RESERVE_BYTES: usize = 128 * 1024;
+
+/// Bytes of an item, or of a whole turn, as JSON; a larger one has references in the place of its largest values.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of one chunk of a payload, before base64.
+pub const PAYLOAD_CHUNK_BYTES_MAX: usize = 48 * 1024;
+
+/// Milliseconds after which a payload reference that nobody used expires; reading it again later is `invalidParams` with
+/// `data.reason: "unknownPayload"`.
+pub const PAYLOAD_EXPIRES_AFTER_MS: u64 = 30 * 60 * 1000;
+
+/// Snapshots of lists that are kept for later pages; at more, the one unused for longest goes, and its cursors are
+/// `invalidCursor`.
+pub const LIST_SNAPSHOTS_MAX: usize = 32;
+
+/// Milliseconds after which a snapshot of a list that nobody used goes.
+pub const LIST_SNAPSHOT_EXPIRES_AFTER_MS: u64 = 5 * 60 * 1000;
+
+/// Inputs that may wait in a thread's queue; one more is `invalidParams`. Ours.
+pub const QUEUED_INPUTS_MAX: usize = 64;
+
+/// Characters of an `idempotencyKey`; an empty or longer one is `invalidParams`. Ours.
+pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
+
+/// Keys of sends that a thread remembers; of more, the oldest is forgotten. Ours.
+pub const SEND_KEYS_MAX: usize = 256;
+
+/// Characters of a thread's id that a caller chose. Ours.
+pub const THREAD_ID_CHARS_MAX: usize = 128;
+
+/// Characters of a thread's name; a longer one is `invalidParams`. Ours.
+pub const THREAD_NAME_CHARS_MAX: usize = 200;
+
+/// Bytes of a thread's or a compaction's instructions; longer ones are `invalidParams`. Ours.
+pub const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of one picture; a larger one is `invalidParams`.
+pub const IMAGE_BYTES_MAX: usize = 20 * 1024 * 1024;
+
+/// Pictures of one input; more are `invalidParams`. Ours.
+pub const IMAGES_MAX: usize = 16;
+
+/// Bytes of all pictures of one input; more are `invalidParams`. Ours.
+pub const IMAGES_BYTES_MAX: usize = 40 * 1024 * 1024;
 
 /// Threads on a list page when no `limit` is given.
 pub const LIST_PAGE_DEFAULT: u32 = 50;

@@ -3,7 +3,7 @@
 //! Everything that depends on the set of methods is generated from here: the typed enums that move over
 //! in-process channels, decoding and encoding for transports of bytes, the schema, and the documentation.
 //!
-//! Neighbours: approval, error, model, server, thread, turn, usage.
+//! Neighbours: approval, error, model, payload, server, thread, turn, usage.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -11,18 +11,23 @@ use serde_json::Value;
 use crate::approval::{RequestApprovalParams, RequestApprovalResult, ServerRequestCancelledNotification};
 use crate::error::{ErrorCode, RpcError};
 use crate::model::{ModelListParams, ModelListResult};
+use crate::payload::{PayloadReadParams, PayloadReadResult};
 use crate::server::{
     DiagnosticsParams, DiagnosticsResult, ErrorNotification, InitializeParams, InitializeResult,
     InitializedParams, WarningNotification,
 };
 use crate::thread::{
-    ThreadListParams, ThreadListResult, ThreadNotification, ThreadReadParams, ThreadReadResult,
-    ThreadResumeResult, ThreadSettingsUpdateParams, ThreadSettingsUpdateResult, ThreadStartParams,
-    ThreadStartResult, ThreadStatusNotification,
+    ThreadArchiveResult, ThreadCompactParams, ThreadCompactResult, ThreadDeleteResult, ThreadForkParams,
+    ThreadForkResult, ThreadIdNotification, ThreadIdParams, ThreadListParams, ThreadListResult,
+    ThreadNameNotification, ThreadNameSetParams, ThreadNameSetResult, ThreadNotification, ThreadReadParams,
+    ThreadReadResult, ThreadReplacedNotification, ThreadResumeResult, ThreadRewindParams, ThreadRewindResult,
+    ThreadRewoundNotification, ThreadSettingsUpdateParams, ThreadSettingsUpdateResult, ThreadStartParams,
+    ThreadStartResult, ThreadStatusNotification, ThreadUnarchiveResult, ThreadUnsubscribeResult,
 };
 use crate::turn::{
     DeltaNotification, ItemNotification, ItemRemovedNotification, TurnInterruptParams, TurnInterruptResult,
-    TurnNotification, TurnQueueUpdatedNotification, TurnRetryingNotification, TurnStartParams,
+    TurnNotification, TurnQueueAddParams, TurnQueueAddResult, TurnQueueRemoveParams, TurnQueueRemoveResult,
+    TurnQueueUpdatedNotification, TurnRetryingNotification, TurnSendParams, TurnSendResult, TurnStartParams,
     TurnStartResult, TurnSteerParams, TurnSteerResult,
 };
 use crate::usage::TokenUsageUpdatedNotification;
@@ -428,6 +433,30 @@ method_table! {
         /// Changes a thread's settings for the turns to come.
         ThreadSettingsUpdate "thread/settings/update" (ThreadSettingsUpdateParams) -> ThreadSettingsUpdateResult,
             Thread, [ThreadNotFound, ThreadLockedElsewhere];
+        /// Makes a thread that shares the history of another up to a turn, and subscribes to it.
+        ThreadFork "thread/fork" (ThreadForkParams) -> ThreadForkResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
+        /// Names a thread.
+        ThreadNameSet "thread/name/set" (ThreadNameSetParams) -> ThreadNameSetResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere];
+        /// Puts an idle thread away.
+        ThreadArchive "thread/archive" (ThreadIdParams) -> ThreadArchiveResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
+        /// Takes a thread out of the archive.
+        ThreadUnarchive "thread/unarchive" (ThreadIdParams) -> ThreadUnarchiveResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere];
+        /// Removes an archived thread for good.
+        ThreadDelete "thread/delete" (ThreadIdParams) -> ThreadDeleteResult, Thread,
+            [ThreadNotFound, ThreadNotArchived, TurnInProgress, ThreadLockedElsewhere];
+        /// Ends this connection's subscription.
+        ThreadUnsubscribe "thread/unsubscribe" (ThreadIdParams) -> ThreadUnsubscribeResult, Thread,
+            [ThreadNotFound];
+        /// Has the model sum up the conversation, and goes on from the summary.
+        ThreadCompact "thread/compact" (ThreadCompactParams) -> ThreadCompactResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
+        /// Takes the turns after one off the branch.
+        ThreadRewind "thread/rewind" (ThreadRewindParams) -> ThreadRewindResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
         /// Starts a turn and subscribes; does not wait for its end.
         TurnStart "turn/start" (TurnStartParams) -> TurnStartResult, Thread,
             [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
@@ -436,6 +465,17 @@ method_table! {
         /// Stops the running turn; answers at once.
         TurnInterrupt "turn/interrupt" (TurnInterruptParams) -> TurnInterruptResult, Thread,
             [ThreadNotFound, TurnMismatch];
+        /// Starts, steers or queues, whichever fits, in one step; subscribes.
+        TurnSend "turn/send" (TurnSendParams) -> TurnSendResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere];
+        /// Queues an input that starts a turn of its own once the thread is idle.
+        TurnQueueAdd "turn/queue/add" (TurnQueueAddParams) -> TurnQueueAddResult, Thread,
+            [ThreadNotFound, ThreadLockedElsewhere];
+        /// Takes an input out of the queue.
+        TurnQueueRemove "turn/queue/remove" (TurnQueueRemoveParams) -> TurnQueueRemoveResult, Thread,
+            [ThreadNotFound];
+        /// Reads a chunk of a large value.
+        PayloadRead "payload/read" (PayloadReadParams) -> PayloadReadResult, Read, [];
         /// Lists the models of all providers.
         ModelList "model/list" (ModelListParams) -> ModelListResult, Read, [];
         /// Tells how the whole process is doing.
@@ -454,6 +494,18 @@ method_table! {
         ThreadStarted "thread/started" (ThreadNotification), Everyone;
         /// A thread does something else now.
         ThreadStatusChanged "thread/status/changed" (ThreadStatusNotification), Everyone;
+        /// A thread has another name, or none.
+        ThreadNameUpdated "thread/name/updated" (ThreadNameNotification), Everyone;
+        /// A thread was put away.
+        ThreadArchived "thread/archived" (ThreadIdNotification), Everyone;
+        /// A thread was taken out of the archive.
+        ThreadUnarchived "thread/unarchived" (ThreadIdNotification), Everyone;
+        /// A thread is gone for good.
+        ThreadDeleted "thread/deleted" (ThreadIdNotification), Everyone;
+        /// Turns left the branch.
+        ThreadRewound "thread/rewound" (ThreadRewoundNotification), Subscribers;
+        /// A subscription went over to another thread.
+        ThreadReplaced "thread/replaced" (ThreadReplacedNotification), Subscribers;
         /// A turn ended, for those who do not subscribe.
         ThreadTurnCompleted "thread/turn/completed" (TurnNotification), Everyone;
         /// A turn began.

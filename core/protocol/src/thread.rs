@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::ThreadId;
+use crate::ids::{ThreadId, TurnId};
 use crate::model::ModelRef;
 use crate::time::IsoTime;
 use crate::turn::{Queue, Turn};
@@ -80,6 +80,9 @@ pub struct ThreadSettings {
     /// Which tools ask first.
     #[serde(default, deserialize_with = "approval_mode_or_ask")]
     pub approval_mode: ApprovalMode,
+    /// What the model is told besides what the engine tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
 }
 
 /// Stored state that cannot be read restores as `ask` (P6).
@@ -149,6 +152,13 @@ pub struct ThreadStartParams {
     /// A name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What the model is told besides what the engine tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// An id of the caller's own: 1–128 characters without control characters; one that is taken is `invalidParams` with
+    /// `data.reason: "threadExists"`. Absent: the server makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
 }
 
 /// Result of `thread/start`. The thread is durable and the connection subscribed.
@@ -260,6 +270,16 @@ pub struct ThreadSettingsUpdateParams {
     /// Which tools ask first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode: Option<ApprovalMode>,
+    /// What the model is told besides what the engine tells it; empty: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
+impl ThreadSettingsUpdateParams {
+    /// A change of nothing, to be filled in.
+    pub fn new(thread_id: ThreadId) -> Self {
+        Self { thread_id, model: None, approval_mode: None, instructions: None }
+    }
 }
 
 /// Result of `thread/settings/update`: the settings as they are now, durable.
@@ -284,4 +304,183 @@ pub struct ThreadStatusNotification {
     pub thread_id: ThreadId,
     /// What it does now.
     pub status: ThreadStatus,
+}
+
+/// Params of methods that name a thread and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadIdParams {
+    /// The thread.
+    pub thread_id: ThreadId,
+}
+
+impl From<ThreadId> for ThreadIdParams {
+    fn from(thread_id: ThreadId) -> Self {
+        Self { thread_id }
+    }
+}
+
+/// Params of `thread/fork`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadForkParams {
+    /// The source.
+    pub thread_id: ThreadId,
+    /// The last turn that the fork has; absent: the last one that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    /// An id of the caller's own for the fork, as for `thread/start`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_thread_id: Option<ThreadId>,
+    /// Move everybody who subscribes to the source over to the fork, and tell them with `thread/replaced`. The source must
+    /// be idle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace: bool,
+}
+
+/// Result of `thread/fork`: the fork is durable and the connection subscribed to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadForkResult {
+    /// The fork.
+    pub thread: Thread,
+    /// What went wrong on the way.
+    pub warnings: Vec<Warning>,
+}
+
+/// Params of `thread/name/set`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadNameSetParams {
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// The name, at most [`THREAD_NAME_CHARS_MAX`](crate::limits::THREAD_NAME_CHARS_MAX) characters; blank or null takes it
+    /// away.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// Result of `thread/name/set`: durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadNameSetResult {}
+
+/// Result of `thread/archive`: durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadArchiveResult {}
+
+/// Result of `thread/unarchive`: durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadUnarchiveResult {}
+
+/// Result of `thread/delete`: durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadDeleteResult {}
+
+/// Result of `thread/unsubscribe`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadUnsubscribeResult {
+    /// What it did.
+    pub status: UnsubscribeStatus,
+}
+
+/// What an unsubscribe did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum UnsubscribeStatus {
+    /// The subscription ended.
+    Unsubscribed,
+    /// There was none.
+    NotSubscribed,
+}
+
+/// Params of `thread/compact`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadCompactParams {
+    /// The thread; loaded if it is not.
+    pub thread_id: ThreadId,
+    /// What the summary is to keep above all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+}
+
+/// Result of `thread/compact`. It does not wait for the summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadCompactResult {
+    /// What it did.
+    pub status: CompactStatus,
+    /// The turn that holds the compaction, when one was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+}
+
+/// What a wish to compact led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum CompactStatus {
+    /// A turn runs that writes the summary.
+    Started,
+    /// Nothing was said since the last compaction, so there is nothing to shorten.
+    NothingToCompact,
+    /// Cancelled before it was accepted.
+    Cancelled,
+}
+
+/// Params of `thread/rewind`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadRewindParams {
+    /// The thread; loaded if it is not.
+    pub thread_id: ThreadId,
+    /// The turn that stays the last one; later ones leave the branch.
+    pub turn_id: TurnId,
+}
+
+/// Result of `thread/rewind`: durable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadRewindResult {
+    /// The branch's totals at its new end.
+    pub usage: TokenUsage,
+}
+
+/// `thread/rewound`: turns after the named one left the branch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadRewoundNotification {
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// The last turn now.
+    pub turn_id: TurnId,
+    /// The branch's totals at its new end.
+    pub usage: TokenUsage,
+}
+
+/// `thread/name/updated`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadNameNotification {
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// Its name now; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// `thread/archived`, `thread/unarchived` and `thread/deleted`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadIdNotification {
+    /// The thread.
+    pub thread_id: ThreadId,
+}
+
+/// `thread/replaced`: the subscription goes on in another thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadReplacedNotification {
+    /// The thread that was subscribed.
+    pub thread_id: ThreadId,
+    /// The one that is subscribed now.
+    pub thread: Thread,
 }

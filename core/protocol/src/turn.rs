@@ -1,12 +1,13 @@
 //! Turns: one run of the agent between a start and an end, and the requests about it.
 //!
-//! Neighbours: ids, item, time, usage.
+//! Neighbours: ids, item, payload, time, usage.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ItemId, ThreadId, TurnId};
-use crate::item::Item;
+use crate::item::{Image, Item};
+use crate::payload::{Items, Text};
 use crate::time::UnixMillis;
 use crate::usage::TokenUsage;
 
@@ -41,7 +42,7 @@ pub struct Turn {
     #[serde(flatten)]
     pub summary: TurnSummary,
     /// By `index`, nested ones after their parent.
-    pub items: Vec<Item>,
+    pub items: Items,
 }
 
 /// How far a turn is.
@@ -92,8 +93,12 @@ pub enum TurnErrorKind {
 pub struct TurnStartParams {
     /// The thread; loaded if it is not.
     pub thread_id: ThreadId,
-    /// What the user says.
+    /// What the user says. May be empty beside images.
+    #[serde(default)]
     pub text: String,
+    /// Pictures beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageInput>,
     /// The client's token, echoed in the response and in `turn/started`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -105,7 +110,42 @@ pub struct TurnStartParams {
 impl TurnStartParams {
     /// A text for a thread, without client tokens.
     pub fn new(thread_id: ThreadId, text: impl Into<String>) -> Self {
-        Self { thread_id, text: text.into(), request_id: None, client_message_id: None }
+        let text = text.into();
+        Self { thread_id, text, images: Vec::new(), request_id: None, client_message_id: None }
+    }
+}
+
+/// A picture as a client gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+pub enum ImageInput {
+    /// In the message itself.
+    Inline {
+        /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`; must be what the bytes are.
+        mime_type: String,
+        /// The bytes in base64.
+        data: String,
+    },
+    /// A file that the server reads: absolute, regular, of one of the same formats.
+    Path {
+        /// Where it lies.
+        path: String,
+    },
+}
+
+/// What a user says, as it is kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UserInput {
+    /// The text.
+    pub text: Text,
+    /// Pictures beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+}
+
+impl From<&str> for UserInput {
+    fn from(text: &str) -> Self {
+        Self { text: text.into(), images: Vec::new() }
     }
 }
 
@@ -147,9 +187,20 @@ pub struct TurnSteerParams {
     pub expected_turn_id: TurnId,
     /// What the user adds.
     pub text: String,
+    /// Pictures beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageInput>,
     /// The client's token for the user message, 1–128 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_message_id: Option<String>,
+}
+
+impl TurnSteerParams {
+    /// A text for a running turn, without a client token.
+    pub fn new(thread_id: ThreadId, expected_turn_id: TurnId, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { thread_id, expected_turn_id, text, images: Vec::new(), client_message_id: None }
+    }
 }
 
 /// Result of `turn/steer`: the input is durable and cannot be taken back.
@@ -222,7 +273,7 @@ pub struct TurnQueueUpdatedNotification {
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
     /// Texts of accepted steers, oldest first.
-    pub steering: Vec<String>,
+    pub steering: Vec<Text>,
     /// Inputs that each start a turn of their own, oldest first.
     pub follow_up: Vec<QueuedInput>,
 }
@@ -234,7 +285,117 @@ pub struct QueuedInput {
     /// For `turn/queue/remove`.
     pub id: String,
     /// Its text.
+    pub text: Text,
+}
+
+/// Params of `turn/queue/add`: an input that starts a turn of its own once the thread is idle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnQueueAddParams {
+    /// The thread; loaded if it is not.
+    pub thread_id: ThreadId,
+    /// What the user says. May be empty beside images.
+    #[serde(default)]
     pub text: String,
+    /// Pictures beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageInput>,
+    /// The client's token, echoed in `turn/started` of the turn that it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The client's token for the user message, 1–128 characters. It is not stored: a turn that starts after a restart
+    /// does not echo it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_message_id: Option<String>,
+}
+
+/// Result of `turn/queue/add`. The input is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnQueueAddResult {
+    /// For `turn/queue/remove`.
+    pub queue_id: String,
+}
+
+/// Params of `turn/queue/remove`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnQueueRemoveParams {
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// From `turn/queue/add` or `turn/queue/updated`.
+    pub queue_id: String,
+}
+
+/// Result of `turn/queue/remove`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TurnQueueRemoveResult {
+    /// The input will not start. False: it was unknown, had started, or was removed before.
+    pub removed: bool,
+}
+
+/// Params of `turn/send`: one atomic step that starts, steers or queues, whichever fits the thread's state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnSendParams {
+    /// As for `turn/start`.
+    #[serde(flatten)]
+    pub start: TurnStartParams,
+    /// What to do when a turn runs.
+    #[serde(default)]
+    pub mode: SendMode,
+    /// The same key in the same thread is the same send: it does nothing more, and gets the first one's result. 1–128
+    /// characters; a thread remembers its newest [`SEND_KEYS_MAX`](crate::limits::SEND_KEYS_MAX).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// What a send does when a turn runs. On an idle thread each starts a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SendMode {
+    /// Steer the running turn; queue where it takes no steers.
+    #[default]
+    Auto,
+    /// Steer the running turn, whichever it is.
+    Steer,
+    /// Wait for it.
+    Queue,
+}
+
+/// What a send did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SendStatus {
+    /// A turn runs.
+    Started,
+    /// The running turn has it.
+    Steered,
+    /// It waits.
+    Queued,
+    /// An extension took it.
+    Handled,
+    /// Cancelled before it was accepted.
+    Cancelled,
+}
+
+/// Result of `turn/send`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnSendResult {
+    /// What it did.
+    pub status: SendStatus,
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// The turn that was started or steered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<TurnId>,
+    /// For `turn/queue/remove`, when it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_id: Option<String>,
+    /// The client's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 /// `item/started` and `item/completed`.

@@ -381,6 +381,10 @@ impl Subscriber for Connection {
         ask
     }
 
+    fn follow(&self, thread_id: &ThreadId) {
+        self.will_subscribe(thread_id);
+    }
+
     fn withdraw(&self, ask: AskId, reason: &str) {
         if self.state.lock().asked.remove(&ask).is_none() {
             return;

@@ -45,10 +45,22 @@ fn lane_of(request: &ClientRequest) -> Option<&ThreadId> {
         ClientRequest::TurnStart(params) => Some(&params.thread_id),
         ClientRequest::TurnSteer(params) => Some(&params.thread_id),
         ClientRequest::TurnInterrupt(params) => Some(&params.thread_id),
+        ClientRequest::TurnSend(params) => Some(&params.start.thread_id),
+        ClientRequest::TurnQueueAdd(params) => Some(&params.thread_id),
+        ClientRequest::TurnQueueRemove(params) => Some(&params.thread_id),
+        ClientRequest::ThreadFork(params) => Some(&params.thread_id),
+        ClientRequest::ThreadNameSet(params) => Some(&params.thread_id),
+        ClientRequest::ThreadArchive(params)
+        | ClientRequest::ThreadUnarchive(params)
+        | ClientRequest::ThreadDelete(params)
+        | ClientRequest::ThreadUnsubscribe(params) => Some(&params.thread_id),
+        ClientRequest::ThreadCompact(params) => Some(&params.thread_id),
+        ClientRequest::ThreadRewind(params) => Some(&params.thread_id),
         ClientRequest::Initialize(_)
         | ClientRequest::ThreadStart(_)
         | ClientRequest::ThreadRead(_)
         | ClientRequest::ThreadList(_)
+        | ClientRequest::PayloadRead(_)
         | ClientRequest::ModelList(_)
         | ClientRequest::ServerDiagnostics(_) => None,
     }
@@ -68,6 +80,24 @@ async fn handle(connection: &Arc<Connection>, request: ClientRequest, responder:
         ClientRequest::TurnStart(params) => handler::turn::start(connection, params, responder).await,
         ClientRequest::TurnSteer(params) => handler::turn::steer(connection, params, responder).await,
         ClientRequest::TurnInterrupt(params) => handler::turn::interrupt(connection, params, responder).await,
+        ClientRequest::TurnSend(params) => handler::turn::send(connection, params, responder).await,
+        ClientRequest::TurnQueueAdd(params) => handler::turn::queue_add(connection, params, responder).await,
+        ClientRequest::TurnQueueRemove(params) => {
+            handler::turn::queue_remove(connection, params, responder).await;
+        }
+        ClientRequest::ThreadFork(params) => handler::thread::fork(connection, params, responder).await,
+        ClientRequest::ThreadNameSet(params) => handler::change::rename(connection, params, responder).await,
+        ClientRequest::ThreadArchive(params) => handler::change::archive(connection, params, responder).await,
+        ClientRequest::ThreadUnarchive(params) => {
+            handler::change::unarchive(connection, params, responder).await;
+        }
+        ClientRequest::ThreadDelete(params) => handler::change::delete(connection, params, responder).await,
+        ClientRequest::ThreadUnsubscribe(params) => {
+            handler::change::unsubscribe(connection, params, responder).await;
+        }
+        ClientRequest::ThreadCompact(params) => handler::change::compact(connection, params, responder).await,
+        ClientRequest::ThreadRewind(params) => handler::change::rewind(connection, params, responder).await,
+        ClientRequest::PayloadRead(params) => handler::payload::read(connection, params, responder).await,
         ClientRequest::ModelList(_) => handler::server::models(connection, responder).await,
         ClientRequest::ServerDiagnostics(_) => handler::server::diagnostics(connection, responder),
     }
@@ -84,7 +114,7 @@ mod tests {
     fn lanes_follow_the_scopes_of_the_table() {
         let params = json!({
             "threadId": "t", "expectedTurnId": "u", "text": "x", "cwd": "/",
-            "clientInfo": { "name": "n", "version": "v" },
+            "turnId": "u", "queueId": "q", "id": "p", "clientInfo": { "name": "n", "version": "v" },
         });
         for row in METHODS {
             let Direction::ClientRequest(scope) = row.direction else { continue };

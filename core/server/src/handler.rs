@@ -2,6 +2,8 @@
 //!
 //! Neighbours: none.
 
+pub(crate) mod change;
+pub(crate) mod payload;
 pub(crate) mod server;
 pub(crate) mod thread;
 pub(crate) mod turn;

@@ -7,6 +7,7 @@
 use raddle_protocol::item::value_bytes;
 use raddle_protocol::methods::{ClientResponse, ServerNotification, ServerRequest};
 use raddle_protocol::rpc::ServerMessage;
+use raddle_protocol::turn::Queue;
 use raddle_protocol::{Item, Turn};
 
 /// Bytes of a message besides its texts: ids, numbers, and the room of the structures.
@@ -35,10 +36,7 @@ fn notification_bytes(notification: &ServerNotification) -> usize {
         ServerNotification::ItemStarted(n) | ServerNotification::ItemCompleted(n) => item_bytes(&n.item),
         ServerNotification::Error(n) => n.message.len(),
         ServerNotification::Warning(n) => n.warning.message.len(),
-        ServerNotification::TurnQueueUpdated(n) => {
-            n.queue.steering.iter().map(String::len).sum::<usize>()
-                + n.queue.follow_up.iter().map(|input| input.text.len()).sum::<usize>()
-        }
+        ServerNotification::TurnQueueUpdated(n) => queue_bytes(&n.queue),
         _ => 0,
     }
 }
@@ -47,12 +45,19 @@ fn response_bytes(response: &ClientResponse) -> usize {
     match response {
         ClientResponse::ThreadRead(result) => turns_bytes(&result.turns),
         ClientResponse::ThreadResume(result) => {
-            turns_bytes(&result.turns) + result.running_turn.as_ref().map_or(0, turn_bytes)
+            turns_bytes(&result.turns)
+                + result.running_turn.as_ref().map_or(0, turn_bytes)
+                + queue_bytes(&result.queue)
         }
         ClientResponse::ThreadList(result) => result.threads.len() * MESSAGE_BYTES,
         ClientResponse::ModelList(result) => result.models.len() * MESSAGE_BYTES,
         _ => 0,
     }
+}
+
+fn queue_bytes(queue: &Queue) -> usize {
+    let follow_up = queue.follow_up.iter().map(|input| &input.text);
+    queue.steering.iter().chain(follow_up).map(|text| MESSAGE_BYTES + text.len()).sum()
 }
 
 fn turns_bytes(turns: &[Turn]) -> usize {

@@ -244,7 +244,13 @@ async fn long_thread(turns: u32) {
 fn thread_started() -> ThreadStarted {
     let settings =
         ThreadSettings { model: Some(ModelRef::new("builtin", "echo")), ..ThreadSettings::default() };
-    ThreadStarted { cwd: "/home/somebody/src/project".to_owned(), name: None, forked_from_id: None, settings }
+    ThreadStarted {
+        cwd: "/home/somebody/src/project".to_owned(),
+        name: None,
+        forked_from_id: None,
+        forked_at: None,
+        settings,
+    }
 }
 
 async fn begin(store: &Store) -> (Lease, TurnId) {
@@ -273,7 +279,17 @@ fn summary(lease: &Lease, turn: &TurnId, status: TurnStatus) -> TurnSummary {
 
 fn start(lease: &Lease, turn: &TurnId, parent: Option<TurnId>, depth: u32) -> Event {
     let turn_summary = summary(lease, turn, TurnStatus::InProgress);
-    event(turn, EventBody::TurnStarted(TurnStarted { turn: turn_summary, parent, depth, request_id: None }))
+    event(
+        turn,
+        EventBody::TurnStarted(TurnStarted {
+            turn: turn_summary,
+            parent,
+            depth,
+            request_id: None,
+            queue_id: None,
+            idempotency_key: None,
+        }),
+    )
 }
 
 fn end(lease: &Lease, turn: &TurnId) -> Event {
@@ -301,17 +317,17 @@ fn item(ordinal: &str, kind: ItemKind, status: ItemStatus) -> LoggedItem {
 
 fn user(turn: &TurnId) -> Event {
     let text = "Please explain what this repository does and where to begin reading.".to_owned();
-    let kind = ItemKind::UserMessage { text, client_message_id: None };
+    let kind = ItemKind::UserMessage { text: text.into(), images: Vec::new(), client_message_id: None };
     event(turn, EventBody::ItemCompleted(item("1.0", kind, ItemStatus::Completed)))
 }
 
 fn message_start(turn: &TurnId) -> Event {
-    let kind = ItemKind::AgentMessage { text: String::new() };
+    let kind = ItemKind::AgentMessage { text: "".into() };
     event(turn, EventBody::ItemStarted(item("1.1", kind, ItemStatus::InProgress)))
 }
 
 fn message(turn: &TurnId, text: &str) -> Event {
-    let kind = ItemKind::AgentMessage { text: text.to_owned() };
+    let kind = ItemKind::AgentMessage { text: text.into() };
     event(turn, EventBody::ItemCompleted(item("1.1", kind, ItemStatus::Completed)))
 }
 

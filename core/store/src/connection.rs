@@ -27,14 +27,15 @@ const BUSY_STEPS_EARLY: i32 = 200;
 const BUSY_STEP_LATE: Duration = Duration::from_micros(500);
 
 /// Prepared statements that a connection keeps; more than there are in the crate.
-const STATEMENTS_KEPT: usize = 64;
+const STATEMENTS_KEPT: usize = 128;
 
 /// Marks a database as ours (`RADL`), so that another program's is refused rather than filled with our
 /// tables.
 const APPLICATION_ID: i64 = 0x5241_444c;
 
 /// One step a schema version, never edited after release.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/001_spine.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/001_spine.sql"), include_str!("../migrations/002_threads.sql")];
 
 /// The newest schema that this version knows.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raddle_protocol::event::EventDecodeError;
-use raddle_protocol::{StorageReason, ThreadId};
+use raddle_protocol::{StorageReason, ThreadId, TurnId};
 use rusqlite::ErrorCode;
 
 /// Why the store did not do what it was asked.
@@ -25,6 +25,20 @@ pub enum Error {
     #[error("there is a thread `{id}` already")]
     ThreadExists {
         /// The id.
+        id: ThreadId,
+    },
+    /// The turn that a fork is to end with is not on the source's branch, or has no end in the log.
+    #[error("thread `{id}` has no finished turn `{turn}`")]
+    TurnNotFound {
+        /// The source.
+        id: ThreadId,
+        /// The turn that was asked for.
+        turn: TurnId,
+    },
+    /// The thread is not archived, and so is not deleted.
+    #[error("thread `{id}` is not archived: archive it first")]
+    NotArchived {
+        /// The thread.
         id: ThreadId,
     },
     /// Another process, or another [`Store`](crate::Store) of this one, owns the thread and lives.
@@ -55,7 +69,7 @@ pub enum Error {
         /// The thread.
         id: ThreadId,
     },
-    /// The cursor is malformed, of another thread or other filters, or its turn left the branch.
+    /// The cursor is malformed, of another thread or other filters, its turn left the branch, or the snapshot of its list is gone.
     #[error("the cursor does not belong here: read again from the first page")]
     InvalidCursor,
     /// The file at the database's place is no database of ours.
@@ -179,6 +193,8 @@ impl Error {
             },
             Self::ThreadNotFound { .. }
             | Self::ThreadExists { .. }
+            | Self::TurnNotFound { .. }
+            | Self::NotArchived { .. }
             | Self::LockedElsewhere { .. }
             | Self::Fenced { .. }
             | Self::Rejected { .. }

@@ -1,13 +1,14 @@
 //! Table `event`: where a row lies, and how it is read back.
 //!
-//! Neighbours: error, piece, row, turn.
+//! Neighbours: blob, error, piece, row, turn.
 
 use raddle_protocol::{Event, EventBody, EventKind, ItemId, Recorded, ThreadId, UnixMillis};
 use rusqlite::{Connection, Row};
 
+use crate::blob;
 use crate::error::Error;
 use crate::piece;
-use crate::row::Trouble;
+use crate::row::{Trouble, damaged};
 use crate::turn::TurnRow;
 
 /// Most events of one thread, in numbers ever given: a sequence number has 32 bits of a row's key. One more
@@ -25,13 +26,17 @@ pub(crate) fn row_id(thread: i64, seq: u64) -> i64 {
     (thread << SEQ_BITS) | i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
-fn seq_of(row_id: i64) -> u64 {
+pub(crate) fn seq_of(row_id: i64) -> u64 {
     row_id.unsigned_abs() & THREAD_EVENTS_MAX
 }
 
 /// The statement that writes an event: id, turn, kind, item, at, body.
 pub(crate) const INSERT: &str =
     "INSERT INTO event (id, turn, kind, item, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+/// Of an item's events, those that its completion replaces (kinds 4 to 8): its start, its deltas and an earlier whole. What was
+/// decided about it stays.
+pub(crate) const REPLACEABLE: &str = "kind BETWEEN 4 AND 8";
 
 /// The number of a thread's last event; zero before the first. `pieces_from` is that of its owner row.
 pub(crate) fn last_seq(
@@ -97,6 +102,18 @@ pub(crate) fn of_turn(
         piece::add(connection, thread, turn, &mut events)?;
     }
     Ok(events)
+}
+
+/// The body of one event, whole.
+pub(crate) fn body_at(connection: &Connection, thread: &ThreadId, id: i64) -> Result<EventBody, Trouble> {
+    let mut select = connection.prepare_cached("SELECT kind, item, body FROM event WHERE id = ?1")?;
+    let mut rows = select.query([id])?;
+    let row = rows.next()?.ok_or_else(|| damaged("an event is not there"))?;
+    let item = row.get_ref(1)?.as_str_or_null()?.map(ItemId::from);
+    let mut body = EventBody::decode(row.get(0)?, item, row.get_ref(2)?.as_blob()?)
+        .map_err(|source| Error::Unreadable { id: thread.clone(), seq: seq_of(id), source: source.into() })?;
+    blob::fill(connection, &mut body)?;
+    Ok(body)
 }
 
 fn range(turn: &TurnRow) -> (i64, i64) {

@@ -17,7 +17,7 @@ use crate::log::Log;
 use crate::owner::Lease;
 use crate::piece::Sweep;
 use crate::process::Process;
-use crate::request::{Answer, Appended, Request};
+use crate::request::{Answer, Request};
 use crate::row::Trouble;
 use crate::wal::Wal;
 
@@ -26,6 +26,10 @@ const SWEEP_EVENTS_IDLE: u64 = 4_096;
 
 /// Events after which it sweeps although batches wait (P7).
 const SWEEP_EVENTS_MAX: u64 = 32_768;
+
+/// Rounds of the writer between two bites of what nobody reaches while batches wait: a bite takes a few milliseconds, and nobody
+/// waits for what it removes.
+const REMOVAL_ROUNDS: u32 = 32;
 
 /// The writing connection and what is known about it.
 pub(crate) struct Group {
@@ -36,6 +40,8 @@ pub(crate) struct Group {
     sweep: Sweep,
     /// Events since the last sweep that left nothing to do.
     unswept: u64,
+    /// Rounds since something was last removed although there is more.
+    unremoved: u32,
     /// What `synchronous` is set to.
     durability: Durability,
     tally: Arc<Tally>,
@@ -58,6 +64,7 @@ impl Group {
             patience,
             sweep: Sweep::default(),
             unswept: 0,
+            unremoved: 0,
             durability: Durability::Tail,
             tally,
         }
@@ -115,15 +122,26 @@ impl Group {
 
     /// Whether [`tidy`](Self::tidy) has something to do.
     pub(crate) fn is_untidy(&self) -> bool {
-        self.unswept >= SWEEP_EVENTS_IDLE || self.wal.is_long()
+        self.goes_on() || self.wal.is_long()
     }
 
-    /// Looks after the files, if it is time; `idle` tells that nobody waits.
-    pub(crate) fn tidy(&mut self, idle: bool) {
+    /// Looks after the files, if it is time; `idle` tells that nobody waits. Tells whether more is to be done
+    /// as long as nobody does.
+    pub(crate) fn tidy(&mut self, idle: bool) -> bool {
         if self.unswept >= if idle { SWEEP_EVENTS_IDLE } else { SWEEP_EVENTS_MAX } {
             self.sweep();
         }
+        self.unremoved += 1;
+        if self.log.removal_due.get() && (idle || self.unremoved >= REMOVAL_ROUNDS) {
+            self.unremoved = 0;
+            self.remove();
+        }
         self.wal.tend(self.log.connection(), idle);
+        self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
+        self.unswept >= SWEEP_EVENTS_IDLE || self.log.removal_due.get()
     }
 
     /// Lets the database go. The last connection to close writes the WAL back and removes it, so the next
@@ -150,6 +168,20 @@ impl Group {
                 let failure = self.fail(source);
                 tracing::warn!(error = %failure, "old deltas could not be swept");
             }
+        }
+    }
+
+    /// Removes some of what nobody reaches, in one short transaction as well.
+    fn remove(&mut self) {
+        let removed = self.begin(Durability::Tail).and_then(|()| {
+            self.log.remove_some()?;
+            self.run("COMMIT")
+        });
+        if let Err(source) = removed {
+            // Tried again when the store is next opened, or has more to remove.
+            self.log.removal_due.set(false);
+            let failure = self.fail(source);
+            tracing::warn!(error = %failure, "what nobody reaches could not be removed");
         }
     }
 
@@ -187,13 +219,21 @@ impl Group {
             Request::Release { lease, reply } => {
                 let (done, health) = settle(self.log.release(&lease));
                 written.note(&done, 0, 0);
-                (Some(Answer::Released(reply, done)), health)
+                (Some(Answer::Done(reply, done)), health)
+            }
+            Request::Delete { lease, reply } => {
+                let (done, health) = settle(self.log.delete(&lease));
+                written.note(&done, 1, 0);
+                if matches!(done, Some(Ok(()))) {
+                    // Its pieces as well.
+                    self.unswept = self.unswept.max(SWEEP_EVENTS_IDLE);
+                }
+                (Some(Answer::Done(reply, done)), health)
             }
             Request::Append { lease, batch, reply } => {
                 let (done, health) = settle(self.log.append(&lease, &batch));
                 written.note(&done, 1, batch.events.len());
-                let done =
-                    done.map(|done| done.map(|first_seq| Appended { first_seq, events: batch.events }));
+                let done = done.map(|done| done.map(|first_seq| batch.appended(first_seq)));
                 (Some(Answer::Appended(reply, done)), health)
             }
             Request::Tidy | Request::Close => (None, Ok(())),

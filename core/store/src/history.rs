@@ -1,11 +1,13 @@
 //! Reading a thread's turns: a page, a branch, one turn.
 //!
-//! Neighbours: cursor, error, event, row, thread, turn.
+//! Neighbours: blob, cursor, error, event, row, thread, turn.
 
-use raddle_protocol::limits::{HISTORY_PAGE_BYTES_MAX, HISTORY_PAGE_TURNS_MAX};
-use raddle_protocol::{EventBody, ThreadId, TurnId};
+use raddle_protocol::event::LoggedItem;
+use raddle_protocol::limits::HISTORY_PAGE_TURNS_MAX;
+use raddle_protocol::{EventBody, ItemKind, ItemStatus, ThreadId, TurnId};
 use rusqlite::Connection;
 
+use crate::blob;
 use crate::cursor::{HistoryCursor, bond};
 use crate::error::Error;
 use crate::event;
@@ -13,7 +15,11 @@ use crate::row::Trouble;
 use crate::thread;
 use crate::turn::{self, StoredTurn, TurnRow};
 
-/// A stretch of a thread's history.
+/// Bytes of text that a page reads at most; one that would have more ends earlier and goes on at its cursor. One turn is
+/// always on it, however large.
+pub(crate) const HISTORY_PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A stretch of a thread's history. What is large in it stands as references; see [`Store::payload`](crate::Store::payload).
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryPage {
     /// Its turns, oldest first.
@@ -33,8 +39,7 @@ struct Branch<'a> {
 
 impl<'a> Branch<'a> {
     fn find(connection: &Connection, id: &'a ThreadId) -> Result<Self, Trouble> {
-        let found = thread::key_and_head(connection, id)?;
-        let (key, head) = found.ok_or_else(|| Error::ThreadNotFound { id: id.clone() })?;
+        let (key, head) = thread::expect(connection, id)?;
         let head = head.map(|key| turn::by_key(connection, key)).transpose()?;
         Ok(Self { id, key, head })
     }
@@ -54,6 +59,15 @@ impl<'a> Branch<'a> {
         };
         let events = event::of_turn(connection, &thread_id, &row)?;
         Ok(StoredTurn { id: row.id, thread_id, depth: row.depth, ended: row.ended, events })
+    }
+
+    /// As [`load`](Self::load), with the values of all references.
+    fn load_whole(&self, connection: &Connection, row: TurnRow) -> Result<StoredTurn, Trouble> {
+        let mut turn = self.load(connection, row)?;
+        for recorded in &mut turn.events {
+            blob::fill(connection, &mut recorded.event.body)?;
+        }
+        Ok(turn)
     }
 
     fn cursor_at(&self, turn: &TurnRow) -> HistoryCursor {
@@ -117,14 +131,38 @@ fn text_bytes(turn: &StoredTurn) -> usize {
     turn.events.iter().map(|recorded| of(&recorded.event.body)).sum()
 }
 
-/// All turns of the branch, oldest first.
+/// All turns of the branch, whole, oldest first.
 pub(crate) fn branch(connection: &Connection, id: &ThreadId) -> Result<Vec<StoredTurn>, Trouble> {
+    newest_until(connection, id, |_| false)
+}
+
+/// The turns of the branch from its newest compaction on, whole, oldest first; all of them without one.
+pub(crate) fn context(connection: &Connection, id: &ThreadId) -> Result<Vec<StoredTurn>, Trouble> {
+    newest_until(connection, id, |turn| {
+        turn.events.iter().any(|recorded| is_compaction(&recorded.event.body))
+    })
+}
+
+fn is_compaction(body: &EventBody) -> bool {
+    matches!(body, EventBody::ItemCompleted(LoggedItem { item, .. })
+        if matches!(item.kind, ItemKind::Compaction { .. }) && item.status == ItemStatus::Completed)
+}
+
+/// The newest turns of the branch, whole, oldest first, until one that is the `last`. Reads nothing beyond it.
+fn newest_until(
+    connection: &Connection,
+    id: &ThreadId,
+    last: impl Fn(&StoredTurn) -> bool,
+) -> Result<Vec<StoredTurn>, Trouble> {
     let branch = Branch::find(connection, id)?;
     let mut next = branch.head.clone();
     let mut turns = Vec::new();
-    while let Some(row) = next {
-        next = turn::parent_of(connection, &row)?;
-        turns.push(branch.load(connection, row)?);
+    while let Some(row) = next.take() {
+        let turn = branch.load_whole(connection, row.clone())?;
+        if !last(&turn) {
+            next = turn::parent_of(connection, &row)?;
+        }
+        turns.push(turn);
     }
     turns.reverse();
     Ok(turns)
@@ -143,8 +181,8 @@ pub(crate) fn turn(
     }
 }
 
-/// The newest turn of the branch.
+/// The newest turn of the branch, whole.
 pub(crate) fn head_turn(connection: &Connection, id: &ThreadId) -> Result<Option<StoredTurn>, Trouble> {
     let branch = Branch::find(connection, id)?;
-    branch.head.clone().map(|row| branch.load(connection, row)).transpose()
+    branch.head.clone().map(|row| branch.load_whole(connection, row)).transpose()
 }

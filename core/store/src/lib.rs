@@ -34,6 +34,7 @@
 //!     cwd: "/path/to/project".to_owned(),
 //!     name: None,
 //!     forked_from_id: None,
+//!     forked_at: None,
 //!     settings: ThreadSettings::default(),
 //! };
 //! let id = ThreadId::generate();
@@ -57,6 +58,8 @@
 //! ```
 
 mod batch;
+mod blob;
+mod branch;
 mod connection;
 mod counters;
 mod cursor;
@@ -73,15 +76,20 @@ mod options;
 mod owner;
 mod piece;
 mod process;
+mod queue;
 mod reader;
+mod removal;
 mod request;
 mod row;
+mod send;
 mod store;
 mod thread;
 mod turn;
 mod wal;
 mod writer;
 
+pub use batch::Appended;
+pub use blob::PayloadSlice;
 pub use connection::{BUSY_WAIT_MAX, SCHEMA_VERSION};
 pub use counters::Counters;
 pub use error::Error;
@@ -92,7 +100,7 @@ pub use list::{ListPage, ListQuery};
 pub use options::{HEARTBEAT, StoreOptions, TAKEOVER_AFTER};
 pub use owner::Lease;
 pub use reader::READERS_MAX;
-pub use request::Appended;
+pub use send::Sent;
 pub use store::Store;
 pub use thread::ThreadRow;
 pub use turn::StoredTurn;

@@ -2,23 +2,30 @@
 //!
 //! The tables beside `event` are written here and nowhere else, from the events themselves.
 //!
-//! Neighbours: batch, error, event, memory, owner, piece, process, row, thread, turn.
+//! Neighbours: batch, blob, branch, error, event, memory, owner, piece, process, queue, removal, row, send,
+//! thread, turn.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use raddle_protocol::event::{ThreadStarted, TurnEnded, TurnStarted};
+use raddle_protocol::event::{ThreadStarted, TurnEnded};
 use raddle_protocol::{Event, EventBody, EventKind, ItemId, ItemKind, ThreadId, UnixMillis};
 use rusqlite::{Connection, params};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Row};
+use crate::blob;
+use crate::branch::{self, ForkPoint};
 use crate::error::Error;
-use crate::event::{self, THREAD_EVENTS_MAX, THREADS_MAX, row_id};
+use crate::event::{self, REPLACEABLE, THREAD_EVENTS_MAX, THREADS_MAX, row_id};
 use crate::memory::{Head, Memory, Place, Remains};
 use crate::owner::{self, Lease};
 use crate::piece;
 use crate::process::Process;
+use crate::queue;
+use crate::removal;
 use crate::row::Trouble;
+use crate::send;
 use crate::thread;
 use crate::turn;
 
@@ -29,11 +36,14 @@ pub(crate) struct Log {
     /// Of threads that this process owns. Everything in it can be read again from the tables, so after any
     /// failure it is thrown away rather than repaired.
     memory: HashMap<i64, Memory>,
+    /// Whether there may be something that nobody reaches. Too often true does no harm.
+    pub(crate) removal_due: Cell<bool>,
 }
 
 impl Log {
     pub(crate) fn new(connection: Connection, process: Arc<Process>) -> Self {
-        Self { connection, process, memory: HashMap::new() }
+        let due = removal::is_due(&connection).unwrap_or(true);
+        Self { connection, process, memory: HashMap::new(), removal_due: Cell::new(due) }
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -49,7 +59,7 @@ impl Log {
         self.memory.clear();
     }
 
-    /// Writes a new thread and its first event, and makes it ours.
+    /// Writes a new thread and its first event, and makes it ours. A fork begins with the turns of its source.
     pub(crate) fn create(
         &mut self,
         id: &ThreadId,
@@ -66,11 +76,14 @@ impl Log {
         if last.is_some_and(|last| last >= THREADS_MAX) {
             return Err(Error::Full { id: id.clone() }.into());
         }
+        let fork = ForkPoint::find(&self.connection, id, started)?;
+        let head = fork.as_ref().map(|fork| fork.head.key);
+        let title = fork.as_ref().and_then(|fork| fork.title.as_deref());
         let settings = EventBody::SettingsUpdated(started.settings.clone()).encode();
         self.connection
             .prepare_cached(
-                "INSERT INTO thread (id, cwd, name, created_at, updated_at, forked_from, settings)
-                 VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6)",
+                "INSERT INTO thread (id, cwd, name, created_at, updated_at, forked_from, settings, title, head)
+                 VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute(params![
                 id.as_str(),
@@ -79,6 +92,8 @@ impl Log {
                 at.0,
                 started.forked_from_id.as_ref().map(ThreadId::as_str),
                 String::from_utf8_lossy(&settings),
+                title,
+                head,
             ])?;
         let key = self.connection.last_insert_rowid();
         let body = EventBody::ThreadStarted(started.clone()).encode();
@@ -91,16 +106,20 @@ impl Log {
             at.0,
             body
         ])?;
+        if let Some(head) = head {
+            turn::use_once_more(&self.connection, head)?;
+        }
         let lease = owner::begin(&self.connection, &self.process, id, key)?;
-        let memory = Memory { epoch: lease.epoch, next_seq: 2, head: None, titled: false, pieces_from: None };
+        let titled = title.is_some();
+        let head = fork.map(|fork| Head::finished(fork.head));
+        let memory = Memory { epoch: lease.epoch, next_seq: 2, head, titled, pieces_from: None };
         self.memory.insert(key, memory);
         Ok(lease)
     }
 
     /// Makes a thread ours.
     pub(crate) fn acquire(&mut self, id: &ThreadId) -> Result<Lease, Trouble> {
-        let found = thread::key_and_head(&self.connection, id)?;
-        let (key, _) = found.ok_or_else(|| Error::ThreadNotFound { id: id.clone() })?;
+        let (key, _) = thread::expect(&self.connection, id)?;
         owner::acquire(&self.connection, &self.process, id, key)
     }
 
@@ -108,6 +127,21 @@ impl Log {
     pub(crate) fn release(&mut self, lease: &Lease) -> Result<(), Trouble> {
         self.memory.remove(&lease.key);
         owner::release(&self.connection, lease)
+    }
+
+    /// Deletes an archived thread of ours. Holds: P2.
+    pub(crate) fn delete(&mut self, lease: &Lease) -> Result<(), Trouble> {
+        owner::check(&self.connection, &self.process, lease)?;
+        removal::delete(&self.connection, lease)?;
+        self.memory.remove(&lease.key);
+        self.removal_due.set(true);
+        Ok(())
+    }
+
+    /// Removes some of what nobody reaches, inside a transaction.
+    pub(crate) fn remove_some(&self) -> rusqlite::Result<()> {
+        self.removal_due.set(removal::bite(&self.connection)?);
+        Ok(())
     }
 
     /// Writes a batch, all of it or nothing; returns the number of its first event. Holds: P2.
@@ -145,10 +179,11 @@ impl Log {
     }
 
     fn write_all(&self, lease: &Lease, memory: &mut Memory, batch: &Batch) -> Result<(), Trouble> {
-        batch.rows().try_for_each(|(event, body)| self.write(lease, memory, event, body))
+        batch.rows().try_for_each(|row| self.write(lease, memory, &row))
     }
 
-    fn write(&self, lease: &Lease, memory: &mut Memory, event: &Event, body: &[u8]) -> Result<(), Trouble> {
+    fn write(&self, lease: &Lease, memory: &mut Memory, row: &Row<'_>) -> Result<(), Trouble> {
+        let Row { event, body, .. } = row;
         let seq = memory.next_seq;
         if seq > THREAD_EVENTS_MAX {
             return Err(Error::Full { id: lease.thread.clone() }.into());
@@ -174,8 +209,14 @@ impl Log {
             _ => {
                 let turn = place.map(|place| place.turn);
                 let item = event.body.item_id().map(ItemId::as_str);
-                let row = params![row_id(lease.key, seq), turn, kind, item, at, body];
-                self.connection.prepare_cached(event::INSERT)?.execute(row)?;
+                let id = row_id(lease.key, seq);
+                self.connection
+                    .prepare_cached(event::INSERT)?
+                    .execute(params![id, turn, kind, item, at, body])?;
+                if row.dangles || !blob::put(&self.connection, id, row.uses)? {
+                    let why = "it refers to a payload that is not there";
+                    return Err(Error::Rejected { id: lease.thread.clone(), why }.into());
+                }
             }
         }
         memory.next_seq += 1;
@@ -197,7 +238,7 @@ impl Log {
                 return rejected("a turn's start belongs to another turn");
             }
             EventBody::TurnStarted(started) => {
-                return start_turn(&self.connection, lease, memory, (event.at, started), seq).map(Some);
+                return branch::start(&self.connection, lease, memory, (event.at, started), seq).map(Some);
             }
             EventBody::TurnCompleted(ended) if event.turn_id.as_ref() != Some(&ended.turn.id) => {
                 return rejected("a turn's end belongs to another turn");
@@ -206,7 +247,13 @@ impl Log {
         }
         let Some(id) = &event.turn_id else {
             return match &event.body {
-                EventBody::SettingsUpdated(_) | EventBody::TokenUsageUpdated(_) => Ok(None),
+                EventBody::SettingsUpdated(_)
+                | EventBody::NameUpdated(_)
+                | EventBody::Archived(_)
+                | EventBody::Rewound(_)
+                | EventBody::InputQueued(_)
+                | EventBody::InputsUnqueued(_)
+                | EventBody::TokenUsageUpdated(_) => Ok(None),
                 _ => rejected("it needs a turn"),
             };
         };
@@ -224,7 +271,7 @@ impl Log {
             return rejected("its turn has ended");
         }
         // A turn whose end was lost, and that another one followed.
-        set_last_seq(&self.connection, row.key, seq)?;
+        turn::set_last_seq(&self.connection, row.key, seq)?;
         Ok(Some(Place { turn: row.key, first_seq: Some(row.first_seq) }))
     }
 
@@ -238,6 +285,7 @@ impl Log {
         place: Option<Place>,
         seq: u64,
     ) -> Result<(), Trouble> {
+        let rejected = |why| Err(Error::Rejected { id: lease.thread.clone(), why }.into());
         match &event.body {
             EventBody::SettingsUpdated(_) => {
                 self.connection
@@ -257,24 +305,78 @@ impl Log {
                     head.items.insert(logged.item.id.clone(), whole);
                 }
                 if let ItemKind::UserMessage { text, .. } = &logged.item.kind {
-                    self.set_title(lease, memory, text)?;
+                    self.set_title(lease, memory, text.as_str())?;
                 }
             }
             EventBody::ItemRemoved(item) => {
                 self.compact(lease, memory, place, item, seq)?;
             }
             EventBody::TurnCompleted(ended) => self.end_turn(lease, memory, place, (event.at, ended), seq)?,
+            EventBody::NameUpdated(named) => {
+                self.connection
+                    .prepare_cached("UPDATE thread SET name = ?2 WHERE key = ?1")?
+                    .execute(params![lease.key, named.name])?;
+            }
+            EventBody::Archived(archived) => {
+                self.connection
+                    .prepare_cached("UPDATE thread SET archived = ?2 WHERE key = ?1")?
+                    .execute(params![lease.key, archived.archived])?;
+            }
+            EventBody::Rewound(rewound) => {
+                branch::rewind(&self.connection, lease, memory, &rewound.turn_id)?;
+                // It may have been the last to reach a turn of a deleted thread.
+                self.removal_due.set(true);
+            }
+            EventBody::InputQueued(queued) => {
+                if !queue::put(&self.connection, lease.key, seq, &queued.id)? {
+                    return rejected("an input waits once");
+                }
+                self.note_send(lease, seq, queued.idempotency_key.as_deref(), Some(&queued.id))?;
+            }
+            EventBody::InputsUnqueued(unqueued) => {
+                for id in &unqueued.ids {
+                    self.unqueue(lease, id)?;
+                }
+            }
+            EventBody::TurnStarted(started) => {
+                if let Some(id) = &started.queue_id {
+                    self.unqueue(lease, id)?;
+                }
+                self.note_send(lease, seq, started.idempotency_key.as_deref(), None)?;
+            }
+            EventBody::SteerAccepted(steer) => {
+                self.note_send(lease, seq, steer.idempotency_key.as_deref(), None)?;
+            }
             EventBody::ThreadStarted(_)
-            | EventBody::TurnStarted(_)
             | EventBody::AgentMessageDelta(_)
             | EventBody::ReasoningDelta(_)
             | EventBody::ToolOutputDelta(_)
             | EventBody::ApprovalDecided(_)
-            | EventBody::SteerAccepted(_)
             | EventBody::TurnRetrying(_)
             | EventBody::TokenUsageUpdated(_) => {}
         }
         Ok(())
+    }
+
+    fn note_send(
+        &self,
+        lease: &Lease,
+        seq: u64,
+        key: Option<&str>,
+        queue_id: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        match key {
+            Some(key) => send::note(&self.connection, lease.key, seq, key, queue_id),
+            None => Ok(()),
+        }
+    }
+
+    fn unqueue(&self, lease: &Lease, id: &str) -> Result<(), Trouble> {
+        match queue::take(&self.connection, lease.key, id)? {
+            true => Ok(()),
+            // Taken twice, an input would start two turns.
+            false => Err(Error::Rejected { id: lease.thread.clone(), why: "its input does not wait" }.into()),
+        }
     }
 
     /// Takes away all of an item that the event at `seq` replaces. Its rows in table `event` are deleted;
@@ -296,12 +398,17 @@ impl Log {
             memory.pieces_from = None;
             piece::set_begin(&self.connection, lease.key, None)?;
         }
+        let (first, end) = (row_id(lease.key, first), row_id(lease.key, seq));
+        for event in blob::users_of_item(&self.connection, (first, end), item.as_str())? {
+            if blob::release(&self.connection, event)? {
+                self.removal_due.set(true);
+            }
+        }
         self.connection
-            // Kinds 4 to 8: the start, the deltas and an earlier whole. What was decided about it stays.
-            .prepare_cached(
-                "DELETE FROM event WHERE id >= ?1 AND id < ?2 AND item = ?3 AND kind BETWEEN 4 AND 8",
-            )?
-            .execute(params![row_id(lease.key, first), row_id(lease.key, seq), item.as_str()])?;
+            .prepare_cached(&format!(
+                "DELETE FROM event WHERE id >= ?1 AND id < ?2 AND item = ?3 AND {REPLACEABLE}"
+            ))?
+            .execute(params![first, end, item.as_str()])?;
         Ok(())
     }
 
@@ -348,66 +455,4 @@ impl Log {
         }
         Ok(())
     }
-}
-
-/// Makes the row of a turn and moves the thread's head to it.
-fn start_turn(
-    connection: &Connection,
-    lease: &Lease,
-    memory: &mut Memory,
-    (at, started): (UnixMillis, &TurnStarted),
-    seq: u64,
-) -> Result<Place, Trouble> {
-    let rejected = |why| Err(Error::Rejected { id: lease.thread.clone(), why }.into());
-    if started.parent.as_ref() != memory.head.as_ref().map(|head| &head.id) {
-        return rejected("a turn follows the newest one of its branch");
-    }
-    if started.depth != memory.head.as_ref().map_or(0, |head| head.depth).saturating_add(1) {
-        return rejected("a turn is one deeper than the one before");
-    }
-    if turn::by_id(connection, &started.turn.id)?.is_some() {
-        return rejected("a turn starts once");
-    }
-    if let Some(Head { key, ended: false, .. }) = memory.head {
-        // Its end was lost. The turn that follows bounds its events all the same.
-        memory.settle(connection)?;
-        set_last_seq(connection, key, seq - 1)?;
-    }
-    let parent = memory.head.as_ref().map(|head| turn::by_key(connection, head.key)).transpose()?;
-    let jump = parent.as_ref().map(|parent| turn::jump_below(connection, parent)).transpose()?;
-    connection
-        .prepare_cached(
-            "INSERT INTO turn (id, thread, parent, jump, depth, first_seq, status, started_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?
-        .execute(params![
-            started.turn.id.as_str(),
-            lease.key,
-            parent.map(|parent| parent.key),
-            jump,
-            started.depth,
-            seq.cast_signed(),
-            turn::status_word(started.turn.status),
-            started.turn.started_at.0,
-        ])?;
-    let key = connection.last_insert_rowid();
-    connection
-        .prepare_cached("UPDATE thread SET head = ?2, updated_at = ?3 WHERE key = ?1")?
-        .execute(params![lease.key, key, at.0])?;
-    memory.head = Some(Head {
-        id: started.turn.id.clone(),
-        key,
-        depth: started.depth,
-        ended: false,
-        items: HashMap::new(),
-        in_pieces: 0,
-    });
-    Ok(Place { turn: key, first_seq: None })
-}
-
-fn set_last_seq(connection: &Connection, turn: i64, seq: u64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("UPDATE turn SET last_seq = ?2 WHERE key = ?1")?
-        .execute(params![turn, seq.cast_signed()])?;
-    Ok(())
 }

@@ -113,6 +113,11 @@ impl Memory {
 }
 
 impl Head {
+    /// A turn to which nothing more is added.
+    pub(crate) fn finished(row: TurnRow) -> Self {
+        Self { id: row.id, key: row.key, depth: row.depth, ended: true, items: HashMap::new(), in_pieces: 0 }
+    }
+
     fn load(
         connection: &Connection,
         thread: i64,

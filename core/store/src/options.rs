@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use raddle_protocol::limits::LIST_SNAPSHOT_EXPIRES_AFTER_MS;
+
 use crate::filesystem::{self, Filesystem};
 
 /// How often an owner shows that it moves.
@@ -28,6 +30,9 @@ pub struct StoreOptions {
     /// Pages of 4 KiB that the database may grow to; a batch past it is
     /// [`Error::DiskFull`](crate::Error::DiskFull). `None`: as far as the disk goes.
     pub pages_max: Option<u32>,
+    /// How long a list's later pages are kept while nobody asks for them; see
+    /// [`LIST_SNAPSHOT_EXPIRES_AFTER_MS`].
+    pub list_snapshot_expires_after: Duration,
     /// How to find out what a directory lies on; [`filesystem::detect`] unless replaced.
     pub filesystem: fn(&Path) -> io::Result<Filesystem>,
 }
@@ -40,6 +45,7 @@ impl StoreOptions {
             heartbeat: HEARTBEAT,
             takeover_after: TAKEOVER_AFTER,
             pages_max: None,
+            list_snapshot_expires_after: Duration::from_millis(LIST_SNAPSHOT_EXPIRES_AFTER_MS),
             filesystem: filesystem::detect,
         }
     }

@@ -6,28 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use raddle_protocol::event::ThreadStarted;
-use raddle_protocol::{Durability, Event, ThreadId, UnixMillis};
+use raddle_protocol::{Durability, ThreadId, UnixMillis};
 use tokio::sync::oneshot;
 
-use crate::batch::Batch;
+use crate::batch::{Appended, Batch};
 use crate::error::Error;
 use crate::owner::Lease;
-
-/// What a batch became.
-#[derive(Debug)]
-pub struct Appended {
-    /// The number of the first event; the others follow without a gap.
-    pub first_seq: u64,
-    /// The events, given back so that they can be sent on without a copy.
-    pub events: Vec<Event>,
-}
-
-impl Appended {
-    /// The events with their numbers.
-    pub fn numbered(&self) -> impl Iterator<Item = (u64, &Event)> {
-        (self.first_seq..).zip(&self.events)
-    }
-}
 
 /// The requests that wait for the writer, or for a place among those that do.
 #[derive(Clone, Default)]
@@ -76,6 +60,10 @@ pub(crate) enum Request {
         lease: Lease,
         reply: Reply<()>,
     },
+    Delete {
+        lease: Lease,
+        reply: Reply<()>,
+    },
     Append {
         lease: Lease,
         batch: Batch,
@@ -90,7 +78,7 @@ impl Request {
     pub(crate) fn durability(&self) -> Durability {
         match self {
             Self::Append { batch, .. } => batch.durability,
-            Self::Create { .. } => Durability::Barrier,
+            Self::Create { .. } | Self::Delete { .. } => Durability::Barrier,
             // A power cut ends all processes, and an owner that is no longer there is recognised as dead.
             Self::Acquire { .. } | Self::Release { .. } | Self::Tidy | Self::Close => Durability::Tail,
         }
@@ -100,7 +88,7 @@ impl Request {
     pub(crate) fn untried(self) -> Option<Answer> {
         match self {
             Self::Create { reply, .. } | Self::Acquire { reply, .. } => Some(Answer::Leased(reply, None)),
-            Self::Release { reply, .. } => Some(Answer::Released(reply, None)),
+            Self::Release { reply, .. } | Self::Delete { reply, .. } => Some(Answer::Done(reply, None)),
             Self::Append { reply, .. } => Some(Answer::Appended(reply, None)),
             Self::Tidy | Self::Close => None,
         }
@@ -110,7 +98,7 @@ impl Request {
 /// An answer that waits for the commit. Without an outcome, the transaction failed before it had one.
 pub(crate) enum Answer {
     Leased(Reply<Lease>, Option<Result<Lease, Error>>),
-    Released(Reply<()>, Option<Result<(), Error>>),
+    Done(Reply<()>, Option<Result<(), Error>>),
     Appended(Reply<Appended>, Option<Result<Appended, Error>>),
 }
 
@@ -131,7 +119,7 @@ impl Answer {
         }
         match self {
             Self::Leased(reply, outcome) => deliver(reply, outcome, failure),
-            Self::Released(reply, outcome) => deliver(reply, outcome, failure),
+            Self::Done(reply, outcome) => deliver(reply, outcome, failure),
             Self::Appended(reply, outcome) => deliver(reply, outcome, failure),
         }
     }

@@ -1,18 +1,19 @@
 //! The handle that the engine holds.
 //!
-//! Neighbours: batch, connection, counters, error, history, home, list, options, owner, process, reader,
-//! thread, turn, writer.
+//! Neighbours: batch, blob, connection, counters, error, group, history, home, list, options, owner, process,
+//! queue, reader, request, send, thread, turn, wal, writer.
 
 use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
-use raddle_protocol::event::ThreadStarted;
+use raddle_protocol::event::{InputQueued, ThreadStarted};
 use raddle_protocol::{Event, ThreadId, TurnId, UnixMillis};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::Batch;
+use crate::batch::{Appended, Batch};
+use crate::blob::{self, PayloadSlice};
 use crate::connection::{OPENING, open_writing};
 use crate::counters::{Counters, Tally};
 use crate::error::Error;
@@ -23,8 +24,10 @@ use crate::list::{self, ListPage, ListQuery};
 use crate::options::StoreOptions;
 use crate::owner::Lease;
 use crate::process::{Keeper, Process};
+use crate::queue;
 use crate::reader::Readers;
-use crate::request::{Appended, Reply, Request};
+use crate::request::{Reply, Request};
+use crate::send::{self, Sent};
 use crate::thread::ThreadRow;
 use crate::turn::StoredTurn;
 use crate::wal::WAL_BYTES_MAX;
@@ -105,11 +108,15 @@ impl Store {
     /// Creates a thread, with [`EventBody::ThreadStarted`](raddle_protocol::EventBody::ThreadStarted) as
     /// its event 1, and owns it at once.
     ///
+    /// With `forked_at` it begins with the turns of `forked_from_id` up to that one, which both share from then on: whatever
+    /// their length, this costs the same. Its title is the source's, its totals are those of the turn.
+    ///
     /// # Durability
     /// Barrier: an id that was returned is there after a power cut. Case: R18.
     ///
     /// # Errors
-    /// [`Error::ThreadExists`], [`Error::Full`], and whatever the database fails with.
+    /// [`Error::ThreadExists`], [`Error::Full`], and whatever the database fails with. For a fork [`Error::ThreadNotFound`] when
+    /// its source is gone, and [`Error::TurnNotFound`] when the turn is not on the source's branch or has no end in the log.
     pub async fn create_thread(
         &self,
         id: ThreadId,
@@ -145,6 +152,22 @@ impl Store {
         self.ask(|reply| Request::Release { lease, reply }).await
     }
 
+    /// Deletes an archived thread. No read finds it from then on, the lease is good for nothing more, and its id may be used
+    /// again.
+    ///
+    /// Turns that a fork has stay, and keep the thread's id as theirs; all others are removed later, a little at a time, by
+    /// whichever store has the database open. Until then payloads of them may still be read.
+    ///
+    /// # Durability
+    /// Barrier: what was deleted does not come back after a power cut.
+    ///
+    /// # Errors
+    /// [`Error::NotArchived`]; [`Error::Fenced`] when the thread is no longer ours. Nothing was changed then.
+    pub async fn delete_thread(&self, lease: &Lease) -> Result<(), Error> {
+        let lease = lease.clone();
+        self.ask(|reply| Request::Delete { lease, reply }).await
+    }
+
     /// Appends events, all of them or none, and brings the thread and its turns up to them in the same
     /// transaction. The events come back with the number of the first; numbers of a thread have no gap and
     /// no repeat. Holds: P1, P2.
@@ -152,6 +175,10 @@ impl Store {
     /// An item's completion replaces its start and its deltas, a removal withdraws all of it: those rows
     /// are deleted in the same transaction. Calls that are polled in some order are committed in that
     /// order.
+    ///
+    /// An event whose JSON has more than [`INLINE_BYTES_MAX`](raddle_protocol::limits::INLINE_BYTES_MAX) bytes is kept with its
+    /// largest values beside it; see [`Appended::shown`] and [`payload`](Self::payload). An event may come with references
+    /// itself, as long as their values are there.
     ///
     /// # Durability
     /// Committed when it returns: visible to every reader, and safe from the death of the process. If any
@@ -175,7 +202,7 @@ impl Store {
                 // A writer with a full queue is awake already.
                 let _ = inbox.try_send(Request::Tidy);
             }
-            return outcome.map(|first_seq| Appended { first_seq, events: batch.events });
+            return outcome.map(|first_seq| batch.appended(first_seq));
         }
         let lease = lease.clone();
         self.ask(|reply| Request::Append { lease, batch, reply }).await
@@ -203,7 +230,7 @@ impl Store {
     }
 
     /// A page of a thread's turns: the newest ones, or those before an earlier page. A cursor keeps its
-    /// place while the thread grows, and survives a restart.
+    /// place while the thread grows, and survives a restart. Large values stand as references.
     ///
     /// # Limits
     /// `limit` is brought to 1 to
@@ -220,7 +247,7 @@ impl Store {
             .await
     }
 
-    /// All turns of a thread's branch, oldest first. As long as the history: for what needs all of it.
+    /// All turns of a thread's branch, oldest first, with all their values. As long as the history: for what needs all of it.
     ///
     /// # Errors
     /// [`Error::ThreadNotFound`].
@@ -229,7 +256,17 @@ impl Store {
         self.inner.readers.read(move |connection| history::branch(connection, &id)).await
     }
 
-    /// One turn of a thread's branch; none if it is not on it.
+    /// What a model needs of a thread: the turns of its branch from the newest on that holds a completed compaction, oldest
+    /// first, with all their values; all turns if nothing was compacted. What lies before is not read.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn context(&self, id: &ThreadId) -> Result<Vec<StoredTurn>, Error> {
+        let id = id.clone();
+        self.inner.readers.read(move |connection| history::context(connection, &id)).await
+    }
+
+    /// One turn of a thread's branch, large values as references; none if it is not on it.
     ///
     /// # Errors
     /// [`Error::ThreadNotFound`].
@@ -238,13 +275,42 @@ impl Store {
         self.inner.readers.read(move |connection| history::turn(connection, &id, &turn)).await
     }
 
-    /// The newest turn of a thread's branch, finished or not: what a load looks at first.
+    /// The newest turn of a thread's branch with all its values, finished or not: what a load looks at first.
     ///
     /// # Errors
     /// [`Error::ThreadNotFound`].
     pub async fn head_turn(&self, id: &ThreadId) -> Result<Option<StoredTurn>, Error> {
         let id = id.clone();
         self.inner.readers.read(move |connection| history::head_turn(connection, &id)).await
+    }
+
+    /// Inputs that wait in a thread, whole, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn queue(&self, id: &ThreadId) -> Result<Vec<InputQueued>, Error> {
+        let id = id.clone();
+        self.inner.readers.read(move |connection| queue::all(connection, &id)).await
+    }
+
+    /// The sends of a thread that had a key, oldest first: its newest
+    /// [`SEND_KEYS_MAX`](raddle_protocol::limits::SEND_KEYS_MAX).
+    ///
+    /// # Errors
+    /// [`Error::ThreadNotFound`].
+    pub async fn sends(&self, id: &ThreadId) -> Result<Vec<Sent>, Error> {
+        let id = id.clone();
+        self.inner.readers.read(move |connection| send::all(connection, &id)).await
+    }
+
+    /// A slice of what a reference stands for: at most `max` bytes from `offset` on, and none beyond the end. Nothing else of
+    /// it is loaded. `None` for what is no reference's id, and when no event uses the value any more.
+    ///
+    /// # Errors
+    /// Whatever the database fails with.
+    pub async fn payload(&self, id: &str, offset: u64, max: usize) -> Result<Option<PayloadSlice>, Error> {
+        let id = id.to_owned();
+        self.inner.readers.read(move |connection| Ok(blob::slice(connection, &id, offset, max)?)).await
     }
 
     /// What this store has done so far.

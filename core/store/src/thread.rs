@@ -1,13 +1,15 @@
 //! Table `thread`: what lists and headers show, derived from the log.
 //!
-//! Neighbours: event, row.
+//! Neighbours: error, event, row.
 
 use raddle_protocol::limits::TITLE_CHARS_MAX;
 use raddle_protocol::thread::ThreadSettings;
 use raddle_protocol::{ThreadId, TurnId, UnixMillis};
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use crate::error::Error;
 use crate::event;
+use crate::row::Trouble;
 
 /// A thread as the database has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,10 +110,17 @@ pub(crate) fn key_and_head(
         .optional()
 }
 
-/// The id of the thread with this key.
+/// The same of a thread that there must be.
+pub(crate) fn expect(connection: &Connection, id: &ThreadId) -> Result<(i64, Option<i64>), Trouble> {
+    Ok(key_and_head(connection, id)?.ok_or_else(|| Error::ThreadNotFound { id: id.clone() })?)
+}
+
+/// The id of the thread with this key, which may have been deleted since.
 pub(crate) fn id_of(connection: &Connection, key: i64) -> rusqlite::Result<ThreadId> {
     connection
-        .prepare_cached("SELECT id FROM thread WHERE key = ?1")?
+        .prepare_cached(
+            "SELECT id FROM thread WHERE key = ?1 UNION ALL SELECT id FROM deleted WHERE thread = ?1",
+        )?
         .query_row([key], |row| Ok(ThreadId::from(row.get_ref(0)?.as_str()?)))
 }
 

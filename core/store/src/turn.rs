@@ -35,9 +35,11 @@ pub(crate) struct TurnRow {
     pub(crate) first_seq: u64,
     pub(crate) last_seq: Option<u64>,
     pub(crate) ended: bool,
+    /// How many threads and turns reach it directly.
+    pub(crate) uses: i64,
 }
 
-const COLUMNS: &str = "key, id, thread, parent, jump, depth, first_seq, last_seq, ended";
+const COLUMNS: &str = "key, id, thread, parent, jump, depth, first_seq, last_seq, ended, uses";
 
 fn from_row(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
     Ok(TurnRow {
@@ -50,6 +52,7 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<TurnRow> {
         first_seq: row.get::<_, i64>(6)?.unsigned_abs(),
         last_seq: row.get::<_, Option<i64>>(7)?.map(i64::unsigned_abs),
         ended: row.get(8)?,
+        uses: row.get(9)?,
     })
 }
 
@@ -114,6 +117,19 @@ pub(crate) fn parent_of(connection: &Connection, turn: &TurnRow) -> rusqlite::Re
         Some(parent) if parent.depth >= turn.depth => Err(damaged("a turn is not deeper than its parent")),
         parent => Ok(parent),
     }
+}
+
+/// Bounds a turn's events.
+pub(crate) fn set_last_seq(connection: &Connection, turn: i64, seq: u64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE turn SET last_seq = ?2 WHERE key = ?1")?
+        .execute([turn, seq.cast_signed()])
+        .map(drop)
+}
+
+/// Notes that one more thread reaches a turn.
+pub(crate) fn use_once_more(connection: &Connection, turn: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("UPDATE turn SET uses = uses + 1 WHERE key = ?1")?.execute([turn]).map(drop)
 }
 
 /// The word for table `turn`, as on the wire.

@@ -92,12 +92,12 @@ impl Desk {
 /// database go.
 pub(crate) fn run(desk: &Desk, mut inbox: mpsc::Receiver<Request>) {
     let mut waiting = Vec::with_capacity(WRITER_QUEUE_MAX);
+    tend(desk, &inbox);
     while inbox.blocking_recv_many(&mut waiting, WRITER_QUEUE_MAX) > 0 {
         let mut desk_held = desk.group.lock();
         let Some(group) = desk_held.as_mut() else { break };
         desk.count(waiting.len());
         let outcome = group.commit(&mut waiting);
-        let untidy = group.is_untidy();
         // Let go before anybody hears of it, so that whoever was alone finds the desk free next time.
         drop(desk_held);
         if outcome.close {
@@ -106,11 +106,23 @@ pub(crate) fn run(desk: &Desk, mut inbox: mpsc::Receiver<Request>) {
         for answer in outcome.answers {
             answer.send(outcome.failure.as_ref());
         }
-        if untidy && let Some(group) = desk.group.lock().as_mut() {
-            group.tidy(inbox.is_empty());
-        }
+        tend(desk, &inbox);
     }
     if let Some(group) = desk.group.lock().take() {
         group.close();
+    }
+}
+
+/// Looks after the files, a little at a time, and lets go in between: until nothing is to be done or somebody waits.
+fn tend(desk: &Desk, inbox: &mpsc::Receiver<Request>) {
+    loop {
+        let idle = inbox.is_empty();
+        let more = match desk.group.lock().as_mut() {
+            Some(group) if group.is_untidy() => group.tidy(idle),
+            _ => false,
+        };
+        if !more || !idle || inbox.is_closed() {
+            return;
+        }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Neighbours: none.
 
+use raddle_protocol::item::FileChange;
+
 /// How many bytes of text a result holds at most, notes aside. What is over it is left out, and the text says
 /// how much that was.
 pub const OUTPUT_BYTES_MAX: usize = 50 * 1024;
@@ -17,17 +19,27 @@ pub struct ToolOutput {
     pub text: String,
     /// The tool did what it was asked, and that failed: a command with a non-zero exit.
     pub is_error: bool,
+    /// What the run changed in files, for people and hosts; the model reads `text` alone. Empty for a tool that changes
+    /// none or does not know, as a command. Of a run that failed none are reported.
+    pub file_changes: Vec<FileChange>,
 }
 
 impl ToolOutput {
     /// The output of a run that went well.
     pub fn ok(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: false }
+        Self { text: text.into(), is_error: false, file_changes: Vec::new() }
     }
 
     /// The output of a run whose failure is the answer.
     pub fn error(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_error: true }
+        Self { text: text.into(), is_error: true, file_changes: Vec::new() }
+    }
+
+    /// The same output with these changes in place of those that it named.
+    #[must_use]
+    pub fn with_file_changes(mut self, file_changes: Vec<FileChange>) -> Self {
+        self.file_changes = file_changes;
+        self
     }
 }
 

@@ -211,5 +211,5 @@ fn answer(mut text: String, end: &End) -> ToolOutput {
         }
         text.push_str(&format!("[{note}]"));
     }
-    ToolOutput { text, is_error }
+    if is_error { ToolOutput::error(text) } else { ToolOutput::ok(text) }
 }

@@ -61,7 +61,7 @@ async fn show_turn(notifications: &mut Notifications) -> Result<(), Box<dyn Erro
             ServerNotification::ItemAgentMessageDelta(delta) => print!("{}", delta.delta),
             ServerNotification::ItemCompleted(completed) => match completed.item.kind {
                 ItemKind::ToolCall { tool_name, output, .. } => {
-                    println!("[{tool_name}] {}", output.unwrap_or_default().trim_end());
+                    println!("[{tool_name}] {}", output.unwrap_or_default().as_str().trim_end());
                 }
                 ItemKind::AgentMessage { .. } => println!(),
                 _ => {}

@@ -2,12 +2,16 @@
 
 use serde_json::Value;
 
+use crate::content;
+
 /// Checks the messages of a chat completion request as the strictest providers do.
 ///
 /// - Every tool call has an id, unique in its message, and a function's name.
 /// - Every call is answered by exactly one `tool` message with its id, before any message of another role.
 /// - No `tool` message answers a call that was not made.
 /// - No assistant message is empty: it has text or a refusal or calls.
+/// - A user message is a string, or parts of which each is a text that is not empty or an image in a `data:` URL: PNG,
+///   JPEG, GIF or WebP in base64. No other message holds an image.
 ///
 /// # Errors
 /// Says which message is wrong, and how.
@@ -18,6 +22,9 @@ pub fn check_history(messages: &[Value]) -> Result<(), String> {
     let mut answered: Vec<&str> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
+        let said = &message["content"];
+        let checked = if role == "user" { content::check_user(said) } else { content::check_text(said) };
+        checked.map_err(|problem| format!("message {at}: {problem}"))?;
         if role == "tool" {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             if let Some(place) = open.iter().position(|call| *call == id) {
@@ -57,7 +64,7 @@ fn unanswered(open: &[&str], called_at: usize, before: usize) -> Result<(), Stri
 /// The ids of an assistant message's calls.
 fn calls(message: &Value, at: usize) -> Result<Vec<&str>, String> {
     let calls = message["tool_calls"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    if calls.is_empty() && !has_content(&message["content"]) && !has_content(&message["refusal"]) {
+    if calls.is_empty() && content::is_empty(&message["content"]) && content::is_empty(&message["refusal"]) {
         return Err(format!("message {at}: an assistant message with neither text nor tool calls"));
     }
     let mut ids = Vec::with_capacity(calls.len());
@@ -75,16 +82,6 @@ fn calls(message: &Value, at: usize) -> Result<Vec<&str>, String> {
         ids.push(id);
     }
     Ok(ids)
-}
-
-fn has_content(content: &Value) -> bool {
-    match content {
-        Value::String(text) => !text.is_empty(),
-        Value::Array(parts) => parts
-            .iter()
-            .any(|part| part["type"] != "text" || part["text"].as_str().is_some_and(|t| !t.is_empty())),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -171,6 +168,21 @@ mod tests {
             let history = json!([{ "role": "assistant", "content": content, "reasoning_content": "hm" }]);
             assert!(check(&history).unwrap_err().contains("neither text nor tool calls"), "{content}");
         }
+    }
+
+    #[test]
+    fn images_stand_in_user_messages_alone() {
+        let image =
+            json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } });
+        assert_eq!(check(&json!([{ "role": "user", "content": [image] }])), Ok(()));
+        for role in ["system", "assistant"] {
+            let refusal = check(&json!([user(), { "role": role, "content": [image] }])).unwrap_err();
+            assert_eq!(refusal, "message 1: only a user message may hold an image");
+        }
+        let shown = json!({ "role": "tool", "tool_call_id": "a", "content": [image] });
+        assert!(check(&json!([user(), calling(&["a"]), shown])).unwrap_err().starts_with("message 2: only"));
+        let broken = json!([user(), { "role": "user", "content": [{ "type": "text", "text": "" }] }]);
+        assert_eq!(check(&broken), Err("message 1: part 0: an empty text".to_owned()));
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //!
 //! This crate depends on nothing of ours, so any crate may use it for its tests without a cycle.
 
+mod content;
 mod gate;
 mod history;
 mod http;
@@ -36,6 +37,7 @@ mod script;
 pub mod sse;
 mod wait;
 
+pub use content::SentImage;
 pub use gate::Gate;
 pub use history::check_history;
 pub use load::{LoadServer, monotonic_nanos};

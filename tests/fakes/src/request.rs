@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::content::{self, SentImage};
+
 /// One recorded request.
 #[derive(Debug)]
 pub struct Request {
@@ -48,6 +50,13 @@ impl Request {
         self.body["messages"].as_array().map_or(&[], Vec::as_slice)
     }
 
+    /// The images that were sent, in the order of their messages and parts; empty for any other request than a chat
+    /// completion.
+    #[must_use]
+    pub fn images(&self) -> Vec<SentImage<'_>> {
+        content::images(self.messages())
+    }
+
     /// The text of the last user message, its parts joined; empty if there is none.
     #[must_use]
     pub fn last_user_text(&self) -> String {
@@ -58,13 +67,6 @@ impl Request {
 /// The text of the last user message of a chat completion request.
 pub(crate) fn last_user_text(body: &Value) -> String {
     let messages = body["messages"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let content =
-        messages.iter().rfind(|message| message["role"] == "user").map(|message| &message["content"]);
-    match content {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => {
-            parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
-        _ => String::new(),
-    }
+    let last = messages.iter().rfind(|message| message["role"] == "user");
+    last.map(|message| content::text(&message["content"])).unwrap_or_default()
 }

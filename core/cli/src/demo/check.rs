@@ -182,14 +182,14 @@ mod tests {
         };
         let item = Item {
             id: "0.1".into(),
-            kind: ItemKind::AgentMessage { text: text.to_owned() },
+            kind: ItemKind::AgentMessage { text: text.into() },
             status: item_status,
             index: Some(1),
             parent_item_id: None,
             started_at: None,
             completed_at: None,
         };
-        Turn { summary, items: vec![item] }
+        Turn { summary, items: vec![item].into() }
     }
 
     fn shown(turn: Turn) -> Shown {

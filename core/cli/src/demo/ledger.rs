@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use raddle::protocol::fold::Change;
 use raddle::protocol::methods::ServerNotification;
-use raddle::protocol::{Item, ItemId, ItemKind, ThreadId, TokenUsage, Turn, TurnError, TurnId, TurnStatus};
+use raddle::protocol::{
+    Item, ItemId, ItemKind, Text, ThreadId, TokenUsage, Turn, TurnError, TurnId, TurnStatus,
+};
 
 use super::report::Lane;
 
@@ -116,9 +118,9 @@ impl Shown {
 /// The text of an item that a model or a tool wrote.
 pub(crate) fn written(item: &Item) -> &str {
     match &item.kind {
-        ItemKind::AgentMessage { text } | ItemKind::Reasoning { text } => text,
-        ItemKind::ToolCall { output, .. } => output.as_deref().unwrap_or_default(),
-        // What we said ourselves.
-        ItemKind::UserMessage { .. } => "",
+        ItemKind::AgentMessage { text } | ItemKind::Reasoning { text } => text.as_str(),
+        ItemKind::ToolCall { output, .. } => output.as_ref().map_or("", Text::as_str),
+        // What we said ourselves; and what no prompt of the demo brings about.
+        ItemKind::UserMessage { .. } | ItemKind::Compaction { .. } | ItemKind::Extension { .. } => "",
     }
 }

@@ -8,7 +8,7 @@ use raddle::protocol::approval::{Decision, RequestApprovalParams};
 use raddle::protocol::methods::ServerNotification;
 use raddle::protocol::turn::TurnRetryingNotification;
 use raddle::protocol::{
-    Item, ItemId, ItemKind, ItemStatus, TokenUsage, TurnError, TurnErrorKind, TurnStatus, TurnSummary,
+    Item, ItemId, ItemKind, ItemStatus, Text, TokenUsage, TurnError, TurnErrorKind, TurnStatus, TurnSummary,
 };
 use serde_json::Value;
 
@@ -112,17 +112,18 @@ impl<W: Write> Narrator<W> {
         let is_over = item.status != ItemStatus::InProgress;
         match &item.kind {
             ItemKind::UserMessage { text, .. } if is_new => {
-                let (words, scripted) = without_script(text);
+                let (words, scripted) = without_script(text.as_str());
                 let script = if scripted { " (and a script of what to answer)" } else { "" };
                 self.screen.note(lane, Style::Bold, "you: ", &format!("{words}{script}"))?;
             }
-            ItemKind::UserMessage { .. } => {}
-            ItemKind::ToolCall { tool_name, input, output, is_error } => {
+            // No prompt of the demo brings about the last two.
+            ItemKind::UserMessage { .. } | ItemKind::Compaction { .. } | ItemKind::Extension { .. } => {}
+            ItemKind::ToolCall { tool_name, input, output, is_error, .. } => {
                 if is_new {
                     self.screen.note(lane, Style::Bold, "  > ", &call(tool_name, input))?;
                 }
                 if is_over {
-                    self.output(lane, output.as_deref().unwrap_or_default(), *is_error)?;
+                    self.output(lane, output.as_ref().map_or("", Text::as_str), *is_error)?;
                 }
             }
             ItemKind::AgentMessage { .. } => self.rest(lane, item, Style::Plain, is_over)?,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use raddle_protocol::approval::{Decision, RequestApprovalParams, RequestApprovalResult};
 use raddle_protocol::methods::{ServerAnswer, ServerRequest};
-use raddle_protocol::{ItemId, ThreadId};
+use raddle_protocol::{ItemId, ItemKind, ThreadId};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -56,14 +56,23 @@ impl Approvals {
 impl Driver {
     pub(super) fn ask(&mut self, item_id: ItemId, tool_name: String, input: Value, decisions: Vec<Decision>) {
         let Some(turn_id) = self.machine.running_turn().cloned() else { return };
+        // A large input is asked about by its reference, as the item shows it.
+        let shown = self.running.as_ref().and_then(|running| {
+            let item = running.turn.items.iter().rev().find(|item| item.id == item_id)?;
+            match &item.kind {
+                ItemKind::ToolCall { input, .. } => Some(input.clone()),
+                _ => None,
+            }
+        });
         let params = RequestApprovalParams {
             thread_id: self.approvals.thread_id.clone(),
             turn_id,
             item_id: item_id.clone(),
             tool_name,
-            input,
+            input: shown.unwrap_or(input),
             decisions,
             reason: None,
+            prefix: None,
         };
         self.approvals.open.insert(item_id.clone(), Open { params, asked: None, unable: Vec::new() });
         self.ask_next(&item_id);

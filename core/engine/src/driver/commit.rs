@@ -9,6 +9,7 @@ use std::sync::Arc;
 use raddle_protocol::event::EventBody;
 use raddle_protocol::fold::Change;
 use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::thread::ThreadRewoundNotification;
 use raddle_protocol::turn::TurnNotification;
 use raddle_protocol::{Event, Turn};
 use raddle_store::{Appended, Lease, Store};
@@ -36,21 +37,25 @@ pub(super) async fn done(commit: &mut Option<CommitFuture>) -> Result<Appended, 
 
 impl Driver {
     pub(super) fn committed(&mut self, result: Result<Appended, raddle_store::Error>) {
-        let events = match result {
-            Ok(appended) => appended.events,
+        let Appended { events, shown, .. } = match result {
+            Ok(appended) => appended,
             Err(error) => return self.break_down(&error),
         };
-        for append in self.pipeline.committed(events) {
-            self.remember(&append.event);
+        let mut shown = shown.into_iter().peekable();
+        for (at, append) in self.pipeline.committed(events).enumerate() {
+            // Clients are shown references in the place of large values, the model is sent the values themselves.
+            let shrunk = shown.next_if(|(index, _)| *index == at).map(|(_, event)| event);
+            let seen = shrunk.as_ref().unwrap_or(&append.event);
+            self.remember(&append.event, seen);
             if let Some(reply) = append.reply {
                 self.answer(reply);
             }
-            self.fan_out(&append.event);
+            self.fan_out(seen);
         }
     }
 
     /// Keeps the committed state in step: what a subscriber gets as a snapshot, and what the model is sent.
-    fn remember(&mut self, event: &Event) {
+    fn remember(&mut self, event: &Event, seen: &Event) {
         match &event.body {
             EventBody::TurnStarted(started) => {
                 self.head = Some(started.turn.id.clone());
@@ -66,6 +71,9 @@ impl Driver {
                 self.context.take_if(|context| context.bytes > KEPT_HISTORY_BYTES_MAX);
             }
             EventBody::SettingsUpdated(settings) => self.settings = settings.clone(),
+            EventBody::Rewound(_) => self.rewound(),
+            // An archived thread is on the disk only.
+            EventBody::Archived(_) => self.stopping = true,
             EventBody::ItemCompleted(logged) => {
                 if let Some(running) = &mut self.running {
                     running.items.push(logged.clone());
@@ -80,11 +88,21 @@ impl Driver {
             }
             _ => {}
         }
-        if let (Some(running), Some(change)) = (&mut self.running, Change::of_event(event))
+        if let (Some(running), Some(change)) = (&mut self.running, Change::of_event(seen))
             && let Err(error) = running.turn.apply(change)
         {
             tracing::error!(thread = %self.id, %error, "an event does not fit the running turn");
         }
+    }
+
+    /// The branch ends elsewhere now.
+    fn rewound(&mut self) {
+        let Some(rewinding) = self.rewinding.take() else { return };
+        self.head = Some(rewinding.turn_id.clone());
+        self.ended_head = Some(rewinding.turn_id.clone());
+        self.depth = rewinding.depth;
+        self.machine.set_usage(rewinding.usage);
+        self.context = None;
     }
 
     fn fan_out(&self, event: &Event) {
@@ -99,12 +117,22 @@ impl Driver {
                 }
             }
         }
-        if let EventBody::TurnCompleted(ended) = &event.body {
-            self.shared.hub.broadcast(ServerNotification::ThreadTurnCompleted(TurnNotification {
-                thread_id: self.id.clone(),
-                turn: ended.turn.clone(),
-                request_id: ended.request_id.clone(),
-            }));
+        match &event.body {
+            EventBody::TurnCompleted(ended) => {
+                self.shared.hub.broadcast(ServerNotification::ThreadTurnCompleted(TurnNotification {
+                    thread_id: self.id.clone(),
+                    turn: ended.turn.clone(),
+                    request_id: ended.request_id.clone(),
+                }));
+            }
+            EventBody::Rewound(rewound) => {
+                self.notify(ServerNotification::ThreadRewound(ThreadRewoundNotification {
+                    thread_id: self.id.clone(),
+                    turn_id: rewound.turn_id.clone(),
+                    usage: self.machine.usage(),
+                }));
+            }
+            _ => self.shared.tell_everybody(&self.id, &event.body),
         }
     }
 }

@@ -9,7 +9,9 @@ mod admission;
 mod approvals;
 mod commit;
 mod model;
+mod replies;
 mod requests;
+mod sends;
 mod tools;
 
 use std::collections::{HashMap, HashSet};
@@ -20,12 +22,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use raddle_models::Message as ModelMessage;
-use raddle_protocol::event::LoggedItem;
+use raddle_protocol::event::{InputQueued, LoggedItem};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
-use raddle_protocol::{EventBody, ItemId, ItemKind, Recorded, ThreadId, TokenUsage, Turn, TurnId};
-use raddle_store::Lease;
+use raddle_protocol::turn::Queue;
+use raddle_protocol::{
+    EventBody, ItemId, ItemKind, ItemStatus, Recorded, ThreadId, TokenUsage, Turn, TurnId,
+};
+use raddle_store::{Lease, Sent};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
@@ -38,11 +43,11 @@ use crate::subscriber::Subscriber;
 use crate::thread::{Glance, INBOX_MESSAGES_MAX, Message, ThreadHandle};
 use crate::turn::{Command, Input, Machine, Pipeline, Step, Token, recover};
 
-use admission::{Admission, WaitingStart};
+use admission::{Admission, Waiting};
 use approvals::Approvals;
 use commit::CommitFuture;
 use model::ModelCall;
-use requests::Pending;
+use replies::Pending;
 use tools::ToolRunner;
 
 /// Events of a model that are taken at once when they are ready at once, before anything is committed.
@@ -55,12 +60,17 @@ pub(crate) struct Loaded {
     pub(crate) head: Option<TurnId>,
     pub(crate) depth: u32,
     pub(crate) usage: TokenUsage,
+    /// Inputs that wait for a turn of their own.
+    pub(crate) queue: Vec<InputQueued>,
+    /// The newest sends with a key.
+    pub(crate) sends: Vec<Sent>,
 }
 
 impl Loaded {
     /// A thread that was just created.
     pub(crate) fn empty(lease: Lease, settings: ThreadSettings) -> Self {
-        Self { lease, settings, head: None, depth: 0, usage: TokenUsage::default() }
+        let usage = TokenUsage::default();
+        Self { lease, settings, head: None, depth: 0, usage, queue: Vec::new(), sends: Vec::new() }
     }
 }
 
@@ -68,6 +78,10 @@ impl Loaded {
 pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error> {
     let lease = shared.store.acquire(id).await?;
     let row = shared.store.thread(id).await?;
+    if row.archived {
+        shared.store.release(&lease).await?;
+        return Err(Error::Archived(id.clone()));
+    }
     let head = shared.store.head_turn(id).await?;
     let mut usage = TokenUsage::default();
     if let Some(turn) = &head {
@@ -79,7 +93,10 @@ pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error
         }
     }
     let depth = head.as_ref().map_or(0, |turn| turn.depth);
-    Ok(Loaded { lease, settings: row.settings, head: head.map(|turn| turn.id), depth, usage })
+    let queue = shared.store.queue(id).await?;
+    let sends = shared.store.sends(id).await?;
+    let head = head.map(|turn| turn.id);
+    Ok(Loaded { lease, settings: row.settings, head, depth, usage, queue, sends })
 }
 
 /// The branch's totals as the events of its newest turn tell them, or those of the turn before where that one was cut
@@ -129,6 +146,8 @@ struct TurnContext {
     used_call_ids: HashSet<ItemId>,
     /// Bytes of the history's texts.
     bytes: usize,
+    /// How many messages the history begins with that only sum up what came before.
+    summaries: usize,
 }
 
 /// Bytes of history that are kept between turns; a longer one is read again at each start.
@@ -136,11 +155,16 @@ const KEPT_HISTORY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl TurnContext {
     fn new(model: raddle_models::ResolvedModel) -> Self {
-        Self { model, history: Vec::new(), used_call_ids: HashSet::new(), bytes: 0 }
+        Self { model, history: Vec::new(), used_call_ids: HashSet::new(), bytes: 0, summaries: 0 }
     }
 
     /// Adds a turn that has ended.
     fn add(&mut self, items: &[LoggedItem]) {
+        if items.iter().any(|logged| is_summary(&logged.item)) {
+            self.history.clear();
+            self.bytes = 0;
+            self.summaries = 1;
+        }
         self.history.extend(prompt::messages(items, &self.model.name()));
         for LoggedItem { item, .. } in items {
             self.bytes += item.text_bytes();
@@ -150,6 +174,21 @@ impl TurnContext {
         }
     }
 }
+
+impl TurnContext {
+    /// Whether anything was said since the last summary.
+    fn has_news(&self) -> bool {
+        self.history.len() > self.summaries
+    }
+}
+
+/// Whether the model knows only this of what came before it.
+fn is_summary(item: &raddle_protocol::Item) -> bool {
+    matches!(item.kind, ItemKind::Compaction { .. }) && item.status == ItemStatus::Completed
+}
+
+/// How long inputs that were queued before a load wait for the request that loaded the thread to be answered.
+const QUEUE_HELD_FOR: Duration = Duration::from_secs(1);
 
 /// One loaded thread.
 pub(crate) struct Driver {
@@ -185,7 +224,16 @@ pub(crate) struct Driver {
     pending: HashMap<Token, Pending>,
     last_token: u64,
     admission: Option<Admission>,
-    waiting_start: Option<WaitingStart>,
+    waiting: Option<Waiting>,
+    /// What waits, as far as it is committed: what a subscriber gets as a snapshot.
+    shown_queue: Queue,
+    /// Until then the queue waits for whoever loaded the thread to be answered.
+    queue_held_until: Option<Instant>,
+    sends: sends::Sends,
+    /// Where the branch is to end once that is committed.
+    rewinding: Option<requests::Rewinding>,
+    /// What the running turn's model is told besides what the engine tells it.
+    instructions: Option<String>,
 
     /// Why the thread cannot go on until it has been loaded again.
     broken: bool,
@@ -202,14 +250,16 @@ enum Wake {
     Tool(tools::ToolEvent),
     Timer(u64),
     Admitted(Box<admission::Admitted>),
-    StartWaitedTooLong,
+    WaitedTooLong,
+    QueueReleased,
     Quiet,
 }
 
 impl Driver {
     fn new(shared: Arc<Shared>, place: Place, loaded: Loaded, subscribers: Vec<Arc<dyn Subscriber>>) -> Self {
         let Place { id, cwd, glance, inbox, own_inbox } = place;
-        let machine = Machine::new(id.clone(), shared.options.retry, loaded.usage);
+        let held = (!loaded.queue.is_empty()).then(|| Instant::now() + QUEUE_HELD_FOR);
+        let machine = Machine::new(id.clone(), shared.options.retry, loaded.usage, loaded.queue);
         let approvals = Approvals::new(id.clone());
         Self {
             tools: ToolRunner::new(shared.toolbox.clone(), cwd.clone(), shared.options.hidden_env.clone()),
@@ -224,6 +274,7 @@ impl Driver {
             ended_head: loaded.head.clone(),
             head: loaded.head,
             depth: loaded.depth,
+            shown_queue: machine.queue(),
             machine,
             pipeline: Pipeline::default(),
             commands: Vec::new(),
@@ -237,7 +288,11 @@ impl Driver {
             pending: HashMap::new(),
             last_token: 0,
             admission: None,
-            waiting_start: None,
+            waiting: None,
+            queue_held_until: held,
+            sends: sends::Sends::new(loaded.sends),
+            rewinding: None,
+            instructions: None,
             broken: false,
             stopping: false,
             quiet_since: Instant::now(),
@@ -266,12 +321,19 @@ impl Driver {
         !self.machine.is_running() && self.pipeline.is_empty() && self.admission.is_none()
     }
 
+    /// Whether it may be unloaded when nobody watches. What waits in the queue of a thread that cannot go on waits for the
+    /// next load.
+    fn is_idle(&self) -> bool {
+        self.is_at_rest() && (self.broken || self.machine.next_queued().is_none())
+    }
+
     async fn wait(&mut self) -> Wake {
         let listening = self.pipeline.has_room();
         if self.is_at_rest() {
             self.subscribers.retain(|subscriber| subscriber.is_open());
         }
-        let quiet_at = (self.is_at_rest() && self.subscribers.is_empty())
+        let held_until = self.queue_held_until;
+        let quiet_at = (self.is_idle() && self.subscribers.is_empty())
             .then(|| self.quiet_since + self.shared.options.unload_after);
         tokio::select! {
             biased;
@@ -280,7 +342,8 @@ impl Driver {
             admitted = admission::done(&mut self.admission) => Wake::Admitted(Box::new(admitted)),
             event = self.tools.next(), if listening => Wake::Tool(event),
             timer = fired(&mut self.timer) => Wake::Timer(timer),
-            () = admission::too_long(&mut self.waiting_start) => Wake::StartWaitedTooLong,
+            () = admission::too_long(&mut self.waiting) => Wake::WaitedTooLong,
+            () = at(held_until) => Wake::QueueReleased,
             wake = model::next(&mut self.model), if listening => Wake::Model(wake),
             () = at(quiet_at) => Wake::Quiet,
         }
@@ -299,10 +362,11 @@ impl Driver {
                 self.step(Input::Timer { timer });
             }
             Wake::Admitted(admitted) => self.admitted(*admitted),
-            Wake::StartWaitedTooLong => self.start_waited_too_long(),
+            Wake::WaitedTooLong => self.waited_too_long(),
+            Wake::QueueReleased => self.queue_held_until = None,
             Wake::Quiet => {}
         }
-        if !self.is_at_rest() || !self.subscribers.is_empty() {
+        if !self.is_idle() || !self.subscribers.is_empty() {
             self.quiet_since = Instant::now();
         }
     }
@@ -328,7 +392,8 @@ impl Driver {
                 Step::Act(command) => self.act(*command),
             }
         }
-        self.start_waiting();
+        self.admit_waiting();
+        self.admit_queued();
     }
 
     fn act(&mut self, command: Command) {
@@ -336,7 +401,12 @@ impl Driver {
             // The pipeline turns these into commits.
             Command::Append(_) => {}
             Command::Answer(reply) => self.answer(reply),
-            Command::Notify(notification) => self.notify(notification),
+            Command::Notify(notification) => {
+                if let ServerNotification::TurnQueueUpdated(updated) = &notification {
+                    self.shown_queue = updated.queue.clone();
+                }
+                self.notify(notification);
+            }
             Command::Status(status) => self.set_status(status),
             Command::CallModel { call, attempt } => self.call_model(call, attempt),
             Command::DropModel => self.model = None,
@@ -392,13 +462,15 @@ impl Driver {
         self.tools.abandon_all();
         self.approvals.withdraw_all("the thread cannot go on");
         self.pipeline.abandon();
-        if let Some(waiting) = self.waiting_start.take() {
+        if let Some(waiting) = self.waiting.take() {
             waiting.fail(Error::Broken(rpc.clone()));
         }
         for (_, pending) in self.pending.drain() {
             pending.fail(rpc.clone());
         }
-        self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default());
+        self.rewinding = None;
+        // What waits in the queue is read again with the log.
+        self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default(), []);
         self.running = None;
         self.context = None;
         self.broken = true;

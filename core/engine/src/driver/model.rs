@@ -83,11 +83,17 @@ impl Driver {
         if let Some(running) = &self.running {
             messages.extend(prompt::messages(&running.items, &context.model.name()));
         }
+        let compacting = self.machine.is_compacting();
+        if compacting {
+            messages.push(prompt::summary_request(self.instructions.as_deref()));
+        }
+        // What a summary is to keep was said in its request.
+        let instructions = self.instructions.as_deref().filter(|_| !compacting);
         let request = ModelRequest {
             model: info.id.clone(),
-            system: Some(prompt::system_prompt(&self.cwd)),
+            system: Some(prompt::system_prompt(&self.cwd, instructions)),
             messages,
-            tools: self.tools.definitions(),
+            tools: if compacting { Vec::new() } else { self.tools.definitions() },
             max_output_tokens: (info.max_output_tokens > 0).then_some(info.max_output_tokens),
             thinking: None,
             attempt,

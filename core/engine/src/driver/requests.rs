@@ -1,48 +1,45 @@
-//! Requests to a thread: what each needs before the machine may see it, and how each is answered.
+//! Requests to a thread: what each needs before the machine may see it.
 //!
-//! Neighbours: clock, driver, error, subscriber, thread, turn.
+//! Neighbours: clock, driver, error, replies, subscriber, thread, turn.
 
 use std::sync::Arc;
 
-use raddle_protocol::Event;
-use raddle_protocol::RpcError;
-use raddle_protocol::event::EventBody;
-use raddle_protocol::limits::{CLIENT_MESSAGE_ID_CHARS_MAX, INPUT_TEXT_BYTES_MAX};
-use raddle_protocol::thread::{ThreadSettings, ThreadSettingsUpdateParams};
-use raddle_protocol::turn::{StartStatus, TurnStartResult, TurnSteerParams, TurnSteerResult};
+use raddle_protocol::event::{EventBody, InputQueued, ThreadArchived, ThreadNamed, ThreadRewound};
+use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::thread::{
+    Thread, ThreadReplacedNotification, ThreadSettings, ThreadSettingsUpdateParams,
+};
+use raddle_protocol::{Event, TokenUsage, TurnId};
 
 use super::Driver;
+use super::admission::Purpose;
+use super::replies::{Pending, StartAnswer};
 use crate::clock;
 use crate::error::Error;
-use crate::subscriber::{Answer, Subscriber};
-use crate::thread::{Attach, AttachReading, Live, Message};
-use crate::turn::{Append, Command, Input, Outcome, Reply, Token};
+use crate::subscriber::{Answer, ConnectionId, Subscriber};
+use crate::thread::{Attach, AttachReading, Change, Live, Message, Start};
+use crate::turn::{Append, Command, Input, Outcome, Refusal, Reply, Token};
 
-/// A request whose answer the machine, or a commit, will give.
-pub(super) enum Pending {
-    Start { answer: Answer<TurnStartResult>, request_id: Option<String> },
-    Steer(Answer<TurnSteerResult>),
-    Interrupt(Answer<()>),
-    Settings { answer: Answer<ThreadSettings>, settings: ThreadSettings },
-}
-
-impl Pending {
-    pub(super) fn fail(self, error: RpcError) {
-        let error = Error::Broken(error);
-        match self {
-            Self::Start { answer, .. } => answer.send(Err(error)),
-            Self::Steer(answer) => answer.send(Err(error)),
-            Self::Interrupt(answer) => answer.send(Err(error)),
-            Self::Settings { answer, .. } => answer.send(Err(error)),
-        }
-    }
+/// Where the branch is to end.
+pub(super) struct Rewinding {
+    pub(super) turn_id: TurnId,
+    pub(super) depth: u32,
+    pub(super) usage: TokenUsage,
 }
 
 impl Driver {
     pub(super) fn message(&mut self, message: Message) {
+        let loads_stale = matches!(&message, Message::Attach(attach) if self.is_stale(attach));
         match message {
-            Message::StartTurn { params, subscriber, answer } => self.start_turn(params, subscriber, answer),
-            Message::Steer { params, answer } => self.steer(params, answer),
+            Message::StartTurn { start, subscriber, answer } => {
+                let answer = StartAnswer::Start { answer, request_id: start.request_id.clone() };
+                self.start_turn(Purpose::Start { start, subscriber, answer });
+            }
+            Message::Send { start, mode, subscriber, answer } => self.send(*start, mode, subscriber, answer),
+            Message::Steer { expected, said, answer } => {
+                let token = self.wait_for(Pending::Steer(answer));
+                self.step(Input::Steer { token, expected, said });
+            }
             Message::Interrupt { params, answer } => {
                 // One that names a turn means that turn, not a start that has none yet.
                 if params.turn_id.is_none() {
@@ -51,42 +48,87 @@ impl Driver {
                 let token = self.wait_for(Pending::Interrupt(answer));
                 self.step(Input::Interrupt { token, turn_id: params.turn_id });
             }
-            Message::UpdateSettings { params, answer } => self.update_settings(params, answer),
+            Message::Compact { instructions, answer } => {
+                self.start_turn(Purpose::Compact { instructions, answer });
+            }
+            Message::Change(change) => self.change(change),
             Message::Attach(attach) => self.attach(attach),
             // Taken by the loop itself, since it reads.
             Message::AttachReading(_) => {}
-            Message::Detach(connection) => {
-                self.subscribers.retain(|subscriber| subscriber.id() != connection);
-                self.migrate_approvals(connection);
+            Message::Detach { connection, answer } => self.detach(connection, answer),
+            Message::Replace { thread, subscribers } => {
+                let _ = subscribers.send(self.replace(*thread));
+            }
+            Message::Adopt(subscribers) => {
+                subscribers.into_iter().for_each(|subscriber| self.subscribe_viewer(subscriber));
             }
             Message::Decided { item_id, ask, connection, answer } => {
                 self.approval_answered(item_id, ask, connection, answer);
             }
             Message::Shutdown => self.shut_down(),
         }
-    }
-
-    fn steer(&mut self, params: TurnSteerParams, answer: Answer<TurnSteerResult>) {
-        if let Err(error) = check_input(&params.text, params.client_message_id.as_deref()) {
-            return answer.send(Err(error));
+        if !loads_stale {
+            self.queue_held_until = None;
         }
-        let token = self.wait_for(Pending::Steer(answer));
-        self.step(Input::Steer {
-            token,
-            expected: params.expected_turn_id,
-            text: params.text,
-            client_message_id: params.client_message_id,
-        });
     }
 
-    pub(super) fn update_settings(
-        &mut self,
-        params: ThreadSettingsUpdateParams,
-        answer: Answer<ThreadSettings>,
-    ) {
+    pub(super) fn queue_input(&mut self, token: Token, start: Start, idempotency_key: Option<String>) {
+        let queued = InputQueued {
+            id: TurnId::generate().as_str().to_owned(),
+            input: start.said.input,
+            request_id: start.request_id,
+            client_message_id: start.said.client_message_id,
+            idempotency_key,
+        };
+        self.step(Input::Queue { token, queued: Box::new(queued) });
+    }
+
+    /// A change of the thread itself. On a thread whose log must be read again first, that comes first.
+    pub(super) fn change(&mut self, change: Change) {
         if self.broken {
-            return self.admit_settings(params, answer);
+            return self.admit_change(change);
         }
+        match change {
+            Change::Settings { params, answer } => self.update_settings(params, answer),
+            Change::Queue { start, answer } => {
+                let token = self.wait_for(Pending::Queue(answer));
+                self.queue_input(token, *start, None);
+            }
+            Change::Unqueue { queue_id, answer } => {
+                let token = self.wait_for(Pending::Unqueue(answer));
+                self.step(Input::Unqueue { token, queue_id });
+            }
+            Change::Rename { name, answer } => {
+                self.record(EventBody::NameUpdated(ThreadNamed { name }), Pending::Change(answer));
+            }
+            Change::Archive { answer } => match self.busy() {
+                Some(error) => answer.send(Err(error)),
+                None => {
+                    let archived = EventBody::Archived(ThreadArchived { archived: true });
+                    self.record(archived, Pending::Change(answer));
+                }
+            },
+            Change::Rewind { turn_id, answer } => self.start_turn(Purpose::Rewind { turn_id, answer }),
+        }
+    }
+
+    /// Why nothing may be done that needs the thread to be idle; `None` when it is.
+    fn busy(&self) -> Option<Error> {
+        if let Some(running) = self.machine.running_turn() {
+            return Some(Refusal::TurnInProgress(running.clone()).into());
+        }
+        let is_free = self.is_idle() && self.waiting.is_none();
+        (!is_free).then(|| Error::Starting(self.id.clone()))
+    }
+
+    pub(super) fn rewind(&mut self, rewinding: Rewinding, answer: Answer<TokenUsage>) {
+        let event = EventBody::Rewound(ThreadRewound { turn_id: rewinding.turn_id.clone() });
+        let usage = rewinding.usage;
+        self.rewinding = Some(rewinding);
+        self.record(event, Pending::Rewind { answer, usage });
+    }
+
+    fn update_settings(&mut self, params: ThreadSettingsUpdateParams, answer: Answer<ThreadSettings>) {
         let mut settings = self.newest_settings();
         if let Some(model) = params.model {
             settings.model = Some(model);
@@ -94,8 +136,17 @@ impl Driver {
         if let Some(mode) = params.approval_mode {
             settings.approval_mode = mode;
         }
-        let token = self.wait_for(Pending::Settings { answer, settings: settings.clone() });
-        let event = Event { turn_id: None, at: clock::now(), body: EventBody::SettingsUpdated(settings) };
+        if let Some(instructions) = params.instructions {
+            settings.instructions = Some(instructions).filter(|text| !text.trim().is_empty());
+        }
+        let event = EventBody::SettingsUpdated(settings.clone());
+        self.record(event, Pending::Settings { answer, settings });
+    }
+
+    /// Appends what concerns the thread and no turn of it.
+    fn record(&mut self, body: EventBody, pending: Pending) {
+        let token = self.wait_for(pending);
+        let event = Event { turn_id: None, at: clock::now(), body };
         let reply = Some(Reply { token, outcome: Outcome::Recorded });
         self.pipeline.extend([Command::Append(Append { event, reply })]);
     }
@@ -109,9 +160,13 @@ impl Driver {
         newest.max_by_key(|(token, _)| *token).map_or_else(|| self.settings.clone(), |(_, s)| s.clone())
     }
 
+    fn is_stale(&self, attach: &Attach) -> bool {
+        attach.expected_head.as_ref().is_some_and(|expected| expected != &self.ended_head)
+    }
+
     /// Subscribes and hands out the live state, in one step: what is notified after it is exactly what follows it.
     fn attach(&mut self, attach: Attach) {
-        if attach.expected_head.as_ref().is_some_and(|expected| expected != &self.ended_head) {
+        if self.is_stale(&attach) {
             return attach.deliver.send(Err(Error::StaleHistory));
         }
         self.subscribe_viewer(attach.subscriber);
@@ -130,6 +185,31 @@ impl Driver {
         history.turns.retain(|turn| Some(&turn.summary.id) != running.as_ref());
         self.subscribe_viewer(attach.subscriber);
         attach.deliver.send(Ok((history, self.live())));
+        self.queue_held_until = None;
+    }
+
+    fn detach(&mut self, connection: ConnectionId, answer: Option<Answer<bool>>) {
+        let before = self.subscribers.len();
+        self.subscribers.retain(|subscriber| subscriber.id() != connection);
+        let subscribed = self.subscribers.len() < before;
+        self.migrate_approvals(connection);
+        if let Some(answer) = answer {
+            answer.send(Ok(subscribed));
+        }
+    }
+
+    /// Gives everybody who subscribes over to another thread.
+    fn replace(&mut self, thread: Thread) -> Vec<Arc<dyn Subscriber>> {
+        let subscribers = std::mem::take(&mut self.subscribers);
+        for subscriber in &subscribers {
+            self.migrate_approvals(subscriber.id());
+            subscriber.follow(&thread.id);
+        }
+        let thread_id = self.id.clone();
+        let replaced =
+            Arc::new(ServerNotification::ThreadReplaced(ThreadReplacedNotification { thread_id, thread }));
+        subscribers.iter().for_each(|subscriber| subscriber.notify(&replaced));
+        subscribers
     }
 
     /// Subscribes who watches, after all others: they are asked last, after those who started something.
@@ -150,67 +230,8 @@ impl Driver {
             status: self.glance.lock().status.clone(),
             settings: self.settings.clone(),
             running_turn: self.running.as_ref().map(|running| running.turn.clone()),
-            queue: self.machine.queue(),
+            queue: self.shown_queue.clone(),
             usage: self.machine.usage(),
         }
     }
-
-    pub(super) fn wait_for(&mut self, pending: Pending) -> Token {
-        self.last_token += 1;
-        let token = Token(self.last_token);
-        self.pending.insert(token, pending);
-        token
-    }
-
-    pub(super) fn answer(&mut self, reply: Reply) {
-        let Some(pending) = self.pending.remove(&reply.token) else { return };
-        let (refused, turn_id) = match reply.outcome {
-            Outcome::Refused(refusal) => (Some(refusal), None),
-            Outcome::Started(id) | Outcome::Steered(id) => (None, Some(id)),
-            Outcome::Recorded | Outcome::Interrupted => (None, None),
-        };
-        match pending {
-            Pending::Start { answer, request_id } => answer.send(match refused {
-                Some(refusal) => Err(refusal.into()),
-                None => Ok(self.start_result(StartStatus::Started, turn_id, request_id)),
-            }),
-            Pending::Steer(answer) => answer.send(match (refused, turn_id) {
-                (Some(refusal), _) => Err(refusal.into()),
-                (None, Some(turn_id)) => Ok(TurnSteerResult { turn_id }),
-                (None, None) => Err(Error::Abandoned),
-            }),
-            Pending::Interrupt(answer) => answer.send(refused.map_or(Ok(()), |refusal| Err(refusal.into()))),
-            Pending::Settings { answer, settings } => answer.send(Ok(settings)),
-        }
-    }
-
-    pub(super) fn start_result(
-        &self,
-        status: StartStatus,
-        turn_id: Option<raddle_protocol::TurnId>,
-        request_id: Option<String>,
-    ) -> TurnStartResult {
-        TurnStartResult { status, thread_id: self.id.clone(), turn_id, request_id }
-    }
-}
-
-/// Refuses an input that cannot start or steer a turn.
-pub(super) fn check_input(text: &str, client_message_id: Option<&str>) -> Result<(), Error> {
-    if text.trim().is_empty() {
-        return Err(Error::invalid("`text` is empty: say something"));
-    }
-    if text.len() > INPUT_TEXT_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "`text` has {} bytes; at most {INPUT_TEXT_BYTES_MAX} are taken: put it into a file",
-            text.len()
-        )));
-    }
-    if let Some(id) = client_message_id
-        && (id.is_empty() || id.chars().count() > CLIENT_MESSAGE_ID_CHARS_MAX)
-    {
-        return Err(Error::invalid(format!(
-            "`clientMessageId` must have 1 to {CLIENT_MESSAGE_ID_CHARS_MAX} characters"
-        )));
-    }
-    Ok(())
 }

@@ -79,7 +79,7 @@ impl ToolRunner {
         let Some(tool) = self.toolbox.get(tool_name).cloned() else {
             // The machine admits known tools only; a tool that vanished since is an ordinary failure.
             let text = format!("not run: there is no tool `{tool_name}`");
-            let outcome = ToolOutcome { text, is_error: true, interrupted: false };
+            let outcome = ToolOutcome { text, is_error: true, interrupted: false, file_changes: Vec::new() };
             self.tasks.spawn(async move {
                 let _ = sender.send(ToolEvent::Finished { item_id, outcome }).await;
             });
@@ -165,15 +165,20 @@ async fn run_one(
         let _ = events.send(ToolEvent::Output { item_id: item_id.clone(), text }).await;
     }
     let outcome = match result {
-        Ok(Ok(output)) => ToolOutcome { text: output.text, is_error: output.is_error, interrupted: false },
+        Ok(Ok(output)) => ToolOutcome {
+            text: output.text,
+            is_error: output.is_error,
+            interrupted: false,
+            file_changes: output.file_changes,
+        },
         Ok(Err(error)) => {
             let interrupted = cancel.is_cancelled() && matches!(error, ToolError::Cancelled { .. });
-            ToolOutcome { text: error.to_string(), is_error: true, interrupted }
+            ToolOutcome { text: error.to_string(), is_error: true, interrupted, file_changes: Vec::new() }
         }
         Err(_) => {
             tracing::error!(item = %item_id, tool = %tool.spec().name, "a tool panicked");
             let text = "the tool failed in an unexpected way; its effects are unknown".to_owned();
-            ToolOutcome { text, is_error: true, interrupted: false }
+            ToolOutcome { text, is_error: true, interrupted: false, file_changes: Vec::new() }
         }
     };
     let _ = events.send(ToolEvent::Finished { item_id, outcome }).await;
@@ -182,7 +187,10 @@ async fn run_one(
 /// What the machine is told of a tool that was cancelled before it began.
 pub(super) fn never_ran(item_id: ItemId) -> Input {
     let text = "not run: the turn was interrupted before this call began".to_owned();
-    Input::ToolFinished { item_id, outcome: ToolOutcome { text, is_error: true, interrupted: true } }
+    Input::ToolFinished {
+        item_id,
+        outcome: ToolOutcome { text, is_error: true, interrupted: true, file_changes: Vec::new() },
+    }
 }
 
 impl Driver {

@@ -5,6 +5,7 @@
 use raddle_models::ToolCall;
 use raddle_protocol::approval::Decision;
 use raddle_protocol::event::{ApprovalDecided, Delta, EventBody};
+use raddle_protocol::item::FileChange;
 use raddle_protocol::limits::{DECLINE_MESSAGE_CHARS_MAX, cut_chars};
 use raddle_protocol::thread::{ApprovalMode, ThreadStatus, WaitingOn};
 use raddle_protocol::{ItemId, ItemKind, ItemStatus, TurnStatus};
@@ -98,6 +99,9 @@ impl Machine {
                 (false, true) => ItemStatus::Failed,
                 (false, false) => ItemStatus::Completed,
             };
+            if status == ItemStatus::Completed {
+                call.report(outcome.file_changes);
+            }
             call.finish(run, out, status, outcome.text, outcome.is_error || outcome.interrupted);
         }
         run.stage = stage;
@@ -184,7 +188,13 @@ impl Run {
                 names.join(", ")
             ))
         };
-        let kind = ItemKind::ToolCall { tool_name: tool_call.name, input, output: None, is_error: false };
+        let kind = ItemKind::ToolCall {
+            tool_name: tool_call.name,
+            input,
+            output: None,
+            is_error: false,
+            file_changes: Vec::new(),
+        };
         let mut logged = self.begin(out.at, id, kind);
         if let Some(origin) = &mut logged.origin {
             origin.signature = tool_call.signature;
@@ -248,10 +258,16 @@ impl Call {
         });
     }
 
+    fn report(&mut self, changes: Vec<FileChange>) {
+        if let ItemKind::ToolCall { file_changes, .. } = &mut self.logged.item.kind {
+            *file_changes = changes;
+        }
+    }
+
     fn finish(&mut self, run: &Run, out: &mut Out<'_>, status: ItemStatus, text: String, failed: bool) {
         self.progress = Progress::Done;
         if let ItemKind::ToolCall { output, is_error, .. } = &mut self.logged.item.kind {
-            *output = Some(text);
+            *output = Some(text.into());
             *is_error = failed;
         }
         run.append(out, closed(self.logged.clone(), status, out.at));

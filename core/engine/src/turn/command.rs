@@ -90,6 +90,10 @@ pub enum Outcome {
     Started(TurnId),
     /// The turn has the steer.
     Steered(TurnId),
+    /// The input waits under this id.
+    Queued(String),
+    /// Whether the input was taken out of the queue.
+    Unqueued(bool),
     /// A change that is no turn is durable.
     Recorded,
     /// The turn is being stopped, or there was none.
@@ -113,6 +117,12 @@ pub enum Refusal {
         /// The running one.
         running: Option<TurnId>,
     },
+    /// The running turn sums up the conversation, and takes no steers.
+    #[error("turn {0} compacts the conversation and takes no steers; queue the input, or wait")]
+    NotSteerable(TurnId),
+    /// Too many inputs wait.
+    #[error("{0} inputs already wait in the queue; remove some, or let them start")]
+    QueueFull(usize),
     /// Too many steers wait.
     #[error("{0} steers already wait for this turn; let the model take them first")]
     TooManySteers(usize),

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use raddle_models::ModelEvent;
 use raddle_protocol::approval::Decision;
+use raddle_protocol::event::InputQueued;
+use raddle_protocol::item::FileChange;
 use raddle_protocol::thread::ApprovalMode;
+use raddle_protocol::turn::UserInput;
 use raddle_protocol::{ItemId, ModelCost, ModelRef, TurnError, TurnId};
 use raddle_tools::Effect;
 
@@ -28,9 +31,26 @@ pub enum Input {
         /// The turn that is meant.
         expected: TurnId,
         /// What is added.
-        text: String,
-        /// The client's token.
-        client_message_id: Option<String>,
+        said: Box<Said>,
+    },
+    /// Keep an input until the thread is idle.
+    Queue {
+        /// The request.
+        token: Token,
+        /// The input.
+        queued: Box<InputQueued>,
+    },
+    /// Take an input out of the queue.
+    Unqueue {
+        /// The request.
+        token: Token,
+        /// Its id in the queue.
+        queue_id: String,
+    },
+    /// An input in the queue cannot start its turn.
+    DropQueued {
+        /// Its id in the queue.
+        queue_id: String,
     },
     /// Stop the running turn.
     Interrupt {
@@ -90,24 +110,44 @@ pub enum Input {
 /// A turn to start.
 #[derive(Clone, Debug)]
 pub struct StartTurn {
-    /// The request.
-    pub token: Token,
+    /// The request that it answers; none when it comes out of the queue.
+    pub token: Option<Token>,
     /// Its id, made by the caller.
     pub turn_id: TurnId,
     /// The turn before it on the branch.
     pub parent: Option<TurnId>,
     /// Turns on the branch up to and including this one.
     pub depth: u32,
-    /// What the user says.
-    pub text: String,
-    /// The client's token for the message.
-    pub client_message_id: Option<String>,
+    /// What it is for.
+    pub purpose: Purpose,
     /// The client's token for the start.
     pub request_id: Option<String>,
+    /// The queued input that it takes out of the queue.
+    pub queue_id: Option<String>,
     /// Ids of calls on the branch, which no call of this turn may have again.
     pub used_call_ids: HashSet<ItemId>,
     /// How it is to run.
     pub settings: RunSettings,
+}
+
+/// What a turn is for.
+#[derive(Clone, Debug)]
+pub enum Purpose {
+    /// To answer the user.
+    Answer(Said),
+    /// To sum up the conversation.
+    Compact,
+}
+
+/// What a user said, with the client's tokens for it.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Text and pictures.
+    pub input: UserInput,
+    /// The client's token for the message.
+    pub client_message_id: Option<String>,
+    /// The key of the send that said it.
+    pub idempotency_key: Option<String>,
 }
 
 /// How a turn is to run; fixed when it starts.
@@ -145,4 +185,6 @@ pub struct ToolOutcome {
     pub is_error: bool,
     /// Whether it was stopped from outside.
     pub interrupted: bool,
+    /// What it changed in files.
+    pub file_changes: Vec<FileChange>,
 }

@@ -1,20 +1,19 @@
 //! The step function: which part of the machine an input goes to, and how turns begin and end.
 //!
-//! Neighbours: calls, command, input, reply, state.
+//! Neighbours: calls, command, input, queue, reply, state.
 
 use std::collections::VecDeque;
 
-use raddle_protocol::event::{EventBody, TurnEnded, TurnStarted};
-use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::event::{EventBody, InputQueued, TurnEnded, TurnStarted};
 use raddle_protocol::thread::ThreadStatus;
-use raddle_protocol::turn::{Queue, TurnQueueUpdatedNotification};
 use raddle_protocol::{
-    ItemId, ItemStatus, ThreadId, TokenUsage, TurnError, TurnId, TurnStatus, TurnSummary, UnixMillis,
+    ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, TurnError, TurnId, TurnStatus, TurnSummary,
+    UnixMillis,
 };
 
 use super::STEERS_WAITING_MAX;
 use super::command::{Command, Outcome, Refusal, Reply, Token};
-use super::input::{Input, StartTurn};
+use super::input::{Input, Purpose, Said, StartTurn};
 use super::state::{Calling, Out, RetryPolicy, Run, Stage, Steer, closed};
 
 /// One thread's turns, one at a time.
@@ -25,6 +24,8 @@ pub struct Machine {
     /// The branch's totals.
     pub(super) usage: TokenUsage,
     pub(super) run: Option<Run>,
+    /// Inputs that wait for the thread to be idle, oldest first.
+    pub(super) queue: VecDeque<InputQueued>,
     /// The last number given to a model call.
     pub(super) calls: u64,
     /// The last number given to a timer.
@@ -32,9 +33,15 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// An idle machine for a branch whose totals so far are `usage`.
-    pub fn new(thread_id: ThreadId, policy: RetryPolicy, usage: TokenUsage) -> Self {
-        Self { thread_id, policy, usage, run: None, calls: 0, timers: 0 }
+    /// An idle machine for a branch whose totals so far are `usage`, and for whose end the inputs of `queue` wait.
+    pub fn new(
+        thread_id: ThreadId,
+        policy: RetryPolicy,
+        usage: TokenUsage,
+        queue: impl IntoIterator<Item = InputQueued>,
+    ) -> Self {
+        let queue = queue.into_iter().collect();
+        Self { thread_id, policy, usage, run: None, queue, calls: 0, timers: 0 }
     }
 
     /// Whether a turn runs.
@@ -52,14 +59,24 @@ impl Machine {
         self.run.as_ref().map(|run| &run.turn.id)
     }
 
+    /// Whether the running turn sums up the conversation.
+    pub fn is_compacting(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.compaction.is_some())
+    }
+
+    /// The turn that a steer would reach now.
+    pub fn steerable_turn(&self) -> Option<&TurnId> {
+        self.running_turn().filter(|_| !self.is_settling() && !self.is_compacting())
+    }
+
     /// The branch's totals.
     pub fn usage(&self) -> TokenUsage {
         self.usage
     }
 
-    /// What waits.
-    pub fn queue(&self) -> Queue {
-        self.run.as_ref().map(queue_of).unwrap_or_default()
+    /// The branch ends elsewhere now, where its totals were these.
+    pub fn set_usage(&mut self, usage: TokenUsage) {
+        self.usage = usage;
     }
 
     /// Takes one input and adds what is to be done to `commands`.
@@ -67,9 +84,10 @@ impl Machine {
         let out = &mut Out { at, commands };
         match input {
             Input::Start(start) => self.start(out, *start),
-            Input::Steer { token, expected, text, client_message_id } => {
-                self.steer(out, token, expected, text, client_message_id);
-            }
+            Input::Steer { token, expected, said } => self.steer(out, token, expected, *said),
+            Input::Queue { token, queued } => self.enqueue(out, token, *queued),
+            Input::Unqueue { token, queue_id } => self.unqueue(out, token, &queue_id),
+            Input::DropQueued { queue_id } => self.drop_queued(out, &queue_id),
             Input::Interrupt { token, turn_id } => self.interrupt(out, token, turn_id),
             Input::Shutdown => self.stop(out),
             Input::Model { call, event } => self.model_event(out, call, event),
@@ -86,7 +104,7 @@ impl Machine {
     fn start(&mut self, out: &mut Out<'_>, start: StartTurn) {
         if let Some(run) = &self.run {
             let refusal = Refusal::TurnInProgress(run.turn.id.clone());
-            return refuse(out, start.token, refusal);
+            return start.token.map_or((), |token| refuse(out, token, refusal));
         }
         let turn = TurnSummary {
             id: start.turn_id,
@@ -98,7 +116,6 @@ impl Machine {
             usage: None,
         };
         let mut run = Run {
-            thread_id: self.thread_id.clone(),
             turn: turn.clone(),
             depth: start.depth,
             request_id: start.request_id.clone(),
@@ -110,31 +127,46 @@ impl Machine {
             steers: VecDeque::new(),
             call_ids: start.used_call_ids,
             usage: TokenUsage::default(),
+            compaction: None,
+        };
+        let idempotency_key = match &start.purpose {
+            Purpose::Answer(said) => said.idempotency_key.clone(),
+            Purpose::Compact => None,
         };
         let started = TurnStarted {
             turn: turn.clone(),
             parent: start.parent,
             depth: start.depth,
             request_id: start.request_id,
+            queue_id: start.queue_id.clone(),
+            // A queued input's key was taken down when it was queued.
+            idempotency_key: idempotency_key.filter(|_| start.queue_id.is_none()),
         };
-        let reply = Reply { token: start.token, outcome: Outcome::Started(turn.id) };
+        let reply = start.token.map(|token| Reply { token, outcome: Outcome::Started(turn.id) });
         // Nothing between the two, so that one commit holds both: what is answered as started has its text (P1).
-        run.append_and_reply(out, EventBody::TurnStarted(started), Some(reply));
+        run.append_and_reply(out, EventBody::TurnStarted(started), reply);
         let item_id = run.fresh_id();
-        run.say(out, Steer { item_id, text: start.text, client_message_id: start.client_message_id });
+        match start.purpose {
+            Purpose::Answer(said) => run.say(out, Steer { item_id, said }),
+            Purpose::Compact => {
+                let begun = run.begin(out.at, item_id, ItemKind::Compaction { text: "".into() });
+                run.append(out, EventBody::ItemStarted(begun.clone()));
+                run.compaction = Some(begun);
+            }
+        }
         out.push(Command::Status(ThreadStatus::Active { waiting_on: Vec::new() }));
         self.run = Some(run);
+        if let Some(queue_id) = start.queue_id {
+            self.queue.retain(|queued| queued.id != queue_id);
+            out.push(self.queue_updated());
+        }
         self.ask_model(out);
     }
 
-    fn steer(
-        &mut self,
-        out: &mut Out<'_>,
-        token: Token,
-        expected: TurnId,
-        text: String,
-        client_message_id: Option<String>,
-    ) {
+    fn steer(&mut self, out: &mut Out<'_>, token: Token, expected: TurnId, said: Said) {
+        if self.is_compacting() && self.running_turn() == Some(&expected) {
+            return refuse(out, token, Refusal::NotSteerable(expected));
+        }
         let run = match &mut self.run {
             Some(run) if run.turn.id == expected && !matches!(run.stage, Stage::Settling { .. }) => run,
             other => {
@@ -145,9 +177,9 @@ impl Machine {
         if run.steers.len() >= STEERS_WAITING_MAX {
             return refuse(out, token, Refusal::TooManySteers(STEERS_WAITING_MAX));
         }
-        let steer = Steer { item_id: run.fresh_id(), text, client_message_id };
+        let steer = Steer { item_id: run.fresh_id(), said };
         run.accept_steer(out, steer, Reply { token, outcome: Outcome::Steered(expected) });
-        out.push(queue_updated(run));
+        out.push(self.queue_updated());
     }
 
     fn interrupt(&mut self, out: &mut Out<'_>, token: Token, turn_id: Option<TurnId>) {
@@ -155,7 +187,12 @@ impl Machine {
         if turn_id.is_some() && turn_id != running {
             return refuse(out, token, Refusal::TurnMismatch { running });
         }
-        out.push(Command::Answer(Reply { token, outcome: Outcome::Interrupted }));
+        let reply = Reply { token, outcome: Outcome::Interrupted };
+        if self.queue.is_empty() {
+            out.push(Command::Answer(reply));
+        } else {
+            self.clear_queue(out, reply);
+        }
         self.stop(out);
     }
 
@@ -170,7 +207,12 @@ impl Machine {
                 }
                 self.end(out, TurnStatus::Interrupted, None);
             }
-            Stage::BackingOff { .. } => self.end(out, TurnStatus::Interrupted, None),
+            Stage::BackingOff { .. } => {
+                if let Some(open) = run.compaction.take() {
+                    run.append(out, closed(open, ItemStatus::Interrupted, out.at));
+                }
+                self.end(out, TurnStatus::Interrupted, None);
+            }
             Stage::Calling(calls) => self.settle(out, calls),
             settling @ Stage::Settling { .. } => run.stage = settling,
         }
@@ -211,7 +253,7 @@ impl Machine {
             while let Some(steer) = run.steers.pop_front() {
                 run.say(out, steer);
             }
-            out.push(queue_updated(run));
+            out.push(self.queue_updated());
         }
         self.ask_model(out);
     }
@@ -231,25 +273,14 @@ impl Machine {
         };
         run.append(out, EventBody::TurnCompleted(ended));
         if withdrawn {
-            out.push(queue_updated(&run));
+            out.push(self.queue_updated());
         }
         out.push(Command::Status(ThreadStatus::Idle));
     }
 }
 
-fn refuse(out: &mut Out<'_>, token: Token, refusal: Refusal) {
+pub(super) fn refuse(out: &mut Out<'_>, token: Token, refusal: Refusal) {
     out.push(Command::Answer(Reply { token, outcome: Outcome::Refused(refusal) }));
-}
-
-fn queue_of(run: &Run) -> Queue {
-    Queue { steering: run.steers.iter().map(|steer| steer.text.clone()).collect(), follow_up: Vec::new() }
-}
-
-fn queue_updated(run: &Run) -> Command {
-    Command::Notify(ServerNotification::TurnQueueUpdated(TurnQueueUpdatedNotification {
-        thread_id: run.thread_id.clone(),
-        queue: queue_of(run),
-    }))
 }
 
 /// An id for a call that is unique on the branch: the model's own, unless it has none or used it before.

@@ -11,6 +11,7 @@ mod command;
 mod input;
 mod machine;
 mod pipeline;
+mod queue;
 mod recover;
 mod reply;
 mod state;
@@ -18,7 +19,7 @@ mod state;
 mod tests;
 
 pub use command::{Append, Command, Outcome, Refusal, Reply, Token};
-pub use input::{Input, ModelFailure, RunSettings, StartTurn, ToolOutcome, ToolTable};
+pub use input::{Input, ModelFailure, Purpose, RunSettings, Said, StartTurn, ToolOutcome, ToolTable};
 pub use machine::Machine;
 pub use pipeline::{Pipeline, Step};
 pub use recover::recover;

@@ -3,7 +3,7 @@
 //! Neighbours: command, input, machine, state.
 
 use raddle_models::{FinishReason, ModelEvent};
-use raddle_protocol::event::{Delta, EventBody, TurnRetrying};
+use raddle_protocol::event::{Delta, EventBody, LoggedItem, TurnRetrying};
 use raddle_protocol::limits::{TURN_ERROR_CHARS_MAX, cut_chars};
 use raddle_protocol::{ItemKind, ItemStatus, TokenCounts, TurnError, TurnErrorKind, TurnStatus};
 
@@ -41,10 +41,12 @@ impl Machine {
         self.calls += 1;
         let call = self.calls;
         let Some(run) = &mut self.run else { return };
+        // A turn that compacts has one item, and what the model says goes into it.
+        let open = run.compaction.clone();
         run.stage = Stage::Replying(Box::new(Replying {
             call,
             attempt,
-            open: None,
+            open,
             begun: Vec::new(),
             calls: Vec::new(),
             counts: TokenCounts::default(),
@@ -60,6 +62,7 @@ impl Machine {
         match event {
             ModelEvent::Text(text) => self.text(out, Voice::Answer, text),
             ModelEvent::Reasoning(text) => self.text(out, Voice::Reasoning, text),
+            ModelEvent::ReasoningSignature(_) | ModelEvent::ToolCall(_) if run.compaction.is_some() => {}
             ModelEvent::ReasoningSignature(signature) => run.sign(out, signature),
             ModelEvent::ToolCall(tool_call) => {
                 if let Stage::Replying(replying) = &mut run.stage {
@@ -97,6 +100,9 @@ impl Machine {
         else {
             return;
         };
+        if run.compaction.is_some() {
+            return self.finish_summary(out, replying.open, replying.counts);
+        }
         if let Some(open) = replying.open {
             run.append(out, closed(open, ItemStatus::Completed, out.at));
         }
@@ -117,6 +123,24 @@ impl Machine {
         } else {
             self.go_on(out);
         }
+    }
+
+    /// Ends a turn that sums up: with a summary, from which the next turn goes on, or as failed, which changes nothing.
+    fn finish_summary(&mut self, out: &mut Out<'_>, open: Option<LoggedItem>, counts: TokenCounts) {
+        self.count(out, counts);
+        let (Some(open), Some(run)) = (open, &self.run) else { return };
+        let is_blank =
+            matches!(&open.item.kind, ItemKind::Compaction { text } if text.as_str().trim().is_empty());
+        if is_blank {
+            run.append(out, closed(open, ItemStatus::Failed, out.at));
+            let message = "the model wrote no summary; the conversation stays as it is".to_owned();
+            let error = TurnError { message, kind: TurnErrorKind::Provider };
+            return self.end(out, TurnStatus::Failed, Some(error));
+        }
+        run.append(out, closed(open, ItemStatus::Completed, out.at));
+        // How much of the window the summary takes, the next reply will tell.
+        self.usage.context_tokens = None;
+        self.end(out, TurnStatus::Completed, None);
     }
 
     /// Adds what a provider counted to the totals of the turn and of the branch.
@@ -188,6 +212,9 @@ impl Machine {
 impl Run {
     /// Adds text to the open item of this voice, beginning one where there is none. Returns its length in bytes.
     fn speak(&mut self, out: &mut Out<'_>, voice: Voice, text: String) -> usize {
+        if self.compaction.is_some() {
+            return self.sum_up(voice, &text);
+        }
         self.open(out, voice);
         let Stage::Replying(replying) = &mut self.stage else { return 0 };
         let Some(open) = &mut replying.open else { return 0 };
@@ -208,6 +235,18 @@ impl Run {
         length
     }
 
+    /// Adds text to the summary; it is shown when it is complete, since half of one means nothing.
+    fn sum_up(&mut self, voice: Voice, more: &str) -> usize {
+        let Stage::Replying(replying) = &mut self.stage else { return 0 };
+        match replying.open.as_mut().map(|open| &mut open.item.kind) {
+            Some(ItemKind::Compaction { text }) if voice == Voice::Answer => {
+                text.push_str(more);
+                text.len()
+            }
+            _ => 0,
+        }
+    }
+
     /// Makes sure that the open item is one of this voice.
     fn open(&mut self, out: &mut Out<'_>, voice: Voice) {
         let Stage::Replying(replying) = &mut self.stage else { return };
@@ -223,8 +262,8 @@ impl Run {
         }
         let id = self.fresh_id();
         let kind = match voice {
-            Voice::Answer => ItemKind::AgentMessage { text: String::new() },
-            Voice::Reasoning => ItemKind::Reasoning { text: String::new() },
+            Voice::Answer => ItemKind::AgentMessage { text: "".into() },
+            Voice::Reasoning => ItemKind::Reasoning { text: "".into() },
         };
         let begun = self.begin(out.at, id, kind);
         self.append(out, EventBody::ItemStarted(begun.clone()));

@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use raddle_protocol::event::{EventBody, LoggedItem, Origin, SteerAccepted};
 use raddle_protocol::{
-    Event, Item, ItemId, ItemKind, ItemStatus, ThreadId, TokenCounts, TokenUsage, TurnSummary, UnixMillis,
+    Event, Item, ItemId, ItemKind, ItemStatus, TokenCounts, TokenUsage, TurnSummary, UnixMillis,
 };
 use serde_json::Value;
 
 use super::command::{Append, Command, Reply};
-use super::input::RunSettings;
+use super::input::{RunSettings, Said};
 
 /// When and how often a failed model is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,6 @@ impl Default for RetryPolicy {
 /// A running turn.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) thread_id: ThreadId,
     pub(super) turn: TurnSummary,
     pub(super) depth: u32,
     pub(super) request_id: Option<String>,
@@ -50,6 +49,8 @@ pub(super) struct Run {
     /// Ids of calls on the branch, so that a model that repeats one gets two items all the same.
     pub(super) call_ids: HashSet<ItemId>,
     pub(super) usage: TokenUsage,
+    /// The item of a turn that sums up the conversation, as it began.
+    pub(super) compaction: Option<LoggedItem>,
 }
 
 #[derive(Debug)]
@@ -106,8 +107,7 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Steer {
     pub(super) item_id: ItemId,
-    pub(super) text: String,
-    pub(super) client_message_id: Option<String>,
+    pub(super) said: Said,
 }
 
 /// Where the commands of one step go, with the time of the step.
@@ -182,7 +182,11 @@ impl Run {
     fn record(&mut self, out: &mut Out<'_>, steer: Steer, status: ItemStatus) {
         let item = Item {
             id: steer.item_id,
-            kind: ItemKind::UserMessage { text: steer.text, client_message_id: steer.client_message_id },
+            kind: ItemKind::UserMessage {
+                text: steer.said.input.text,
+                images: steer.said.input.images,
+                client_message_id: steer.said.client_message_id,
+            },
             status,
             index: Some(self.fresh_index()),
             parent_item_id: None,
@@ -193,7 +197,11 @@ impl Run {
     }
 
     pub(super) fn accept_steer(&mut self, out: &mut Out<'_>, steer: Steer, reply: Reply) {
-        let accepted = SteerAccepted { item_id: steer.item_id.clone(), text: steer.text.clone() };
+        let accepted = SteerAccepted {
+            item_id: steer.item_id.clone(),
+            input: steer.said.input.clone(),
+            idempotency_key: steer.said.idempotency_key.clone(),
+        };
         self.append_and_reply(out, EventBody::SteerAccepted(accepted), Some(reply));
         self.steers.push_back(steer);
     }

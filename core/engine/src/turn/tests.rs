@@ -23,7 +23,7 @@ fn delta(item: &str, bytes: usize) -> Command {
 }
 
 fn running() -> (Machine, Vec<Command>) {
-    let mut machine = Machine::new(ThreadId::new("t"), RetryPolicy::default(), TokenUsage::default());
+    let mut machine = Machine::new(ThreadId::new("t"), RetryPolicy::default(), TokenUsage::default(), []);
     let mut commands = Vec::new();
     let settings = RunSettings {
         model: ModelRef::new("p", "m"),
@@ -33,12 +33,12 @@ fn running() -> (Machine, Vec<Command>) {
         tools: Arc::new([("look".to_owned(), Effect::ReadOnly)].into()),
     };
     let start = StartTurn {
-        token: Token(1),
+        token: Some(Token(1)),
         turn_id: TurnId::new("u"),
         parent: None,
         depth: 1,
-        text: "go".into(),
-        client_message_id: None,
+        purpose: Purpose::Answer(Said { input: "go".into(), ..Said::default() }),
+        queue_id: None,
         request_id: None,
         used_call_ids: HashSet::new(),
         settings,
@@ -102,7 +102,8 @@ fn p7_only_so_many_tools_run_side_by_side() {
     call_look(&mut machine, &mut commands, PARALLEL_TOOLS_MAX + 4);
     assert_eq!(runs(&commands), PARALLEL_TOOLS_MAX);
     commands.clear();
-    let outcome = ToolOutcome { text: "ok".into(), is_error: false, interrupted: false };
+    let outcome =
+        ToolOutcome { text: "ok".into(), is_error: false, interrupted: false, file_changes: Vec::new() };
     machine.step(UnixMillis(0), Input::ToolFinished { item_id: "c0".into(), outcome }, &mut commands);
     assert_eq!(runs(&commands), 1, "one place was free");
 }
@@ -113,7 +114,7 @@ fn p7_calls_beyond_the_limit_are_refused_with_a_word() {
     call_look(&mut machine, &mut commands, CALLS_PER_REPLY_MAX + 3);
     let refused = commands.iter().filter(|command| match command {
         Command::Append(Append { event: Event { body: EventBody::ItemCompleted(logged), .. }, .. }) => {
-            matches!(&logged.item.kind, ItemKind::ToolCall { output: Some(text), .. } if text.contains("at most"))
+            matches!(&logged.item.kind, ItemKind::ToolCall { output: Some(text), .. } if text.as_str().contains("at most"))
         }
         _ => false,
     });
@@ -140,8 +141,11 @@ fn p7_steers_that_wait_are_bounded() {
     let (mut machine, mut commands) = running();
     for number in 0..=STEERS_WAITING_MAX {
         let token = Token(10 + number as u64);
-        let steer =
-            Input::Steer { token, expected: "u".into(), text: "also".into(), client_message_id: None };
+        let steer = Input::Steer {
+            token,
+            expected: "u".into(),
+            said: Box::new(Said { input: "also".into(), ..Said::default() }),
+        };
         machine.step(UnixMillis(0), steer, &mut commands);
     }
     let refusals = commands.iter().filter(|command| {

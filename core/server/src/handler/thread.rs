@@ -7,8 +7,9 @@ use std::sync::Arc;
 use raddle_engine::{Answer, Attach, Error, History, Live};
 use raddle_protocol::methods::ClientResponse;
 use raddle_protocol::thread::{
-    ThreadListParams, ThreadListResult, ThreadReadParams, ThreadReadResult, ThreadResumeResult,
-    ThreadSettingsUpdateParams, ThreadSettingsUpdateResult, ThreadStartParams, ThreadStartResult,
+    ThreadForkParams, ThreadForkResult, ThreadListParams, ThreadListResult, ThreadReadParams,
+    ThreadReadResult, ThreadResumeResult, ThreadSettingsUpdateParams, ThreadSettingsUpdateResult,
+    ThreadStartParams, ThreadStartResult,
 };
 use raddle_protocol::{RpcError, TurnStatus};
 use tokio::sync::oneshot;
@@ -27,6 +28,15 @@ pub(crate) async fn start(connection: &Arc<Connection>, params: ThreadStartParam
         ThreadStartResult { thread, warnings: subscriber.standing_warnings() }
     });
     connection.server.engine.start_thread(params, connection.clone(), answer).await;
+}
+
+pub(crate) async fn fork(connection: &Arc<Connection>, params: ThreadForkParams, responder: Responder) {
+    let subscriber = connection.clone();
+    let answer = responder.answer(move |thread: raddle_protocol::thread::Thread| {
+        subscriber.will_subscribe(&thread.id);
+        ThreadForkResult { thread, warnings: Vec::new() }
+    });
+    connection.server.engine.fork(params, connection.clone(), answer).await;
 }
 
 pub(crate) async fn read(connection: &Arc<Connection>, params: ThreadReadParams, responder: Responder) {
@@ -87,10 +97,6 @@ async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) ->
     // Loading closes what a crash left open, so it comes before reading.
     engine.load(&params.thread_id).await?;
     let history = engine.read(&params.thread_id, params.cursor.as_deref(), params.limit).await?;
-    if history.thread.archived {
-        let message = "the thread is archived; unarchive it first".to_owned();
-        return Err(Error::InvalidParams { message, reason: Some("archived") });
-    }
     Ok(history)
 }
 

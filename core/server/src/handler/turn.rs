@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use raddle_protocol::turn::{TurnInterruptParams, TurnInterruptResult, TurnStartParams, TurnSteerParams};
+use raddle_protocol::turn::{
+    TurnInterruptParams, TurnInterruptResult, TurnQueueAddParams, TurnQueueAddResult, TurnQueueRemoveParams,
+    TurnQueueRemoveResult, TurnSendParams, TurnStartParams, TurnSteerParams,
+};
 
 use crate::connection::Connection;
 use crate::responder::Responder;
@@ -27,4 +30,28 @@ pub(crate) async fn interrupt(
 ) {
     let answer = responder.answer(|()| TurnInterruptResult {});
     connection.server.engine.interrupt(params, answer).await;
+}
+
+pub(crate) async fn send(connection: &Arc<Connection>, params: TurnSendParams, responder: Responder) {
+    connection.will_subscribe(&params.start.thread_id);
+    let answer = responder.answer(|result| result);
+    connection.server.engine.send(params, connection.clone(), answer).await;
+}
+
+pub(crate) async fn queue_add(
+    connection: &Arc<Connection>,
+    params: TurnQueueAddParams,
+    responder: Responder,
+) {
+    let answer = responder.answer(|queue_id| TurnQueueAddResult { queue_id });
+    connection.server.engine.queue_add(params, answer).await;
+}
+
+pub(crate) async fn queue_remove(
+    connection: &Arc<Connection>,
+    params: TurnQueueRemoveParams,
+    responder: Responder,
+) {
+    let answer = responder.answer(|removed| TurnQueueRemoveResult { removed });
+    connection.server.engine.queue_remove(params, answer).await;
 }

@@ -37,6 +37,7 @@ pub(crate) fn started() -> ThreadStarted {
         cwd: "/home/someone/project".to_owned(),
         name: None,
         forked_from_id: None,
+        forked_at: None,
         settings: ThreadSettings::default(),
     }
 }
@@ -99,6 +100,8 @@ impl Script {
             parent: self.parent.clone(),
             depth: self.depth,
             request_id: None,
+            queue_id: None,
+            idempotency_key: None,
         }))
     }
 
@@ -128,17 +131,17 @@ impl Script {
     }
 
     pub(crate) fn user(&self, ordinal: u32, text: &str) -> Event {
-        let kind = ItemKind::UserMessage { text: text.to_owned(), client_message_id: None };
+        let kind = ItemKind::UserMessage { text: text.into(), images: Vec::new(), client_message_id: None };
         self.event(EventBody::ItemCompleted(self.item(ordinal, kind, ItemStatus::Completed)))
     }
 
     pub(crate) fn message_start(&self, ordinal: u32) -> Event {
-        let kind = ItemKind::AgentMessage { text: String::new() };
+        let kind = ItemKind::AgentMessage { text: "".into() };
         self.event(EventBody::ItemStarted(self.item(ordinal, kind, ItemStatus::InProgress)))
     }
 
     pub(crate) fn message(&self, ordinal: u32, text: &str) -> Event {
-        let kind = ItemKind::AgentMessage { text: text.to_owned() };
+        let kind = ItemKind::AgentMessage { text: text.into() };
         self.event(EventBody::ItemCompleted(self.item(ordinal, kind, ItemStatus::Completed)))
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use raddle_protocol::item::{FileChange, FileChangeKind};
 use raddle_tools::{Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, Toolbox};
 use serde_json::{Value, json};
 
@@ -44,6 +45,17 @@ async fn tools_are_added_and_replaced_by_name_in_a_stable_order() {
     let output = read.run(json!(1), ToolContext::new("/")).await.expect("runs");
     assert_eq!(output, ToolOutput::ok("1"));
     assert!(tools.get("Read").is_none());
+}
+
+#[test]
+fn an_output_names_file_changes_only_when_told() {
+    assert!(ToolOutput::ok("x").file_changes.is_empty());
+    assert!(ToolOutput::error("x").file_changes.is_empty());
+    let change = |path: &str| FileChange { path: path.to_owned(), kind: FileChangeKind::Add, diff: None };
+    let output = ToolOutput::ok("x").with_file_changes(vec![change("a")]);
+    assert_eq!((output.text.as_str(), output.is_error), ("x", false));
+    assert_eq!(output.file_changes, [change("a")]);
+    assert_eq!(output.with_file_changes(vec![change("b")]).file_changes, [change("b")]);
 }
 
 #[cfg(unix)]

@@ -1,6 +1,6 @@
 //! Replies do what their steps say, byte for byte.
 
-use raddle_fakes::{Ending, Gate, Provider, Reply, sse};
+use raddle_fakes::{Ending, Gate, Provider, Reply, SentImage, sse};
 use serde_json::json;
 
 use crate::client::{Client, chat, deltas, user};
@@ -44,6 +44,21 @@ async fn a_request_can_be_awaited_before_it_comes() {
         client.head().await;
     });
     assert_eq!(request.last_user_text(), "hello");
+}
+
+#[tokio::test]
+async fn the_images_of_a_request_can_be_seen() {
+    let provider = Provider::start().await;
+    provider.push(Reply::says("A cat."));
+    let image = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } });
+    let look = json!({ "role": "user", "content": [{ "type": "text", "text": "look" }, image] });
+    let mut client = Client::connect(&provider.base_url()).await;
+    client.send("POST", "/v1/chat/completions", &chat(&json!([user("hi"), look]))).await;
+    assert_eq!(client.head().await.0, 200);
+    let request = provider.request(0).await;
+    assert_eq!(request.last_user_text(), "look");
+    let sent = SentImage { message: 1, mime_type: "image/png", data: "iVBORw0KGgo=" };
+    assert_eq!(request.images(), [sent]);
 }
 
 #[tokio::test]

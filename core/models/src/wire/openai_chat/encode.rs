@@ -5,12 +5,12 @@
 use std::borrow::Cow;
 
 use raddle_protocol::TurnErrorKind;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::config::{MaxTokensField, ReasoningReplay};
 use crate::error::ModelError;
-use crate::request::{AssistantPart, Message, ModelRequest, ToolDef};
+use crate::request::{AssistantPart, ImagePart, Message, ModelRequest, ToolDef};
 
 /// What a model reads for a call whose result was lost.
 const INTERRUPTED: &str = "interrupted: this call did not finish, and what it did is unknown";
@@ -70,7 +70,7 @@ enum WireMessage<'a> {
         content: &'a str,
     },
     User {
-        content: &'a str,
+        content: UserContent<'a>,
     },
     Assistant {
         content: Option<Cow<'a, str>>,
@@ -83,6 +83,32 @@ enum WireMessage<'a> {
         tool_call_id: &'a str,
         content: &'a str,
     },
+}
+
+/// Parts only where there is an image: many compatible servers know nothing but a string.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum UserContent<'a> {
+    Text(&'a str),
+    Parts(Vec<WirePart<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum WirePart<'a> {
+    Text { text: &'a str },
+    ImageUrl { image_url: ImageUrl<'a> },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    #[serde(serialize_with = "data_url")]
+    url: &'a ImagePart,
+}
+
+/// Written straight into the body: an image may have megabytes.
+fn data_url<S: Serializer>(image: &ImagePart, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("data:{};base64,{}", image.mime_type, image.data))
 }
 
 #[derive(Serialize)]
@@ -169,7 +195,7 @@ fn messages(request: &ModelRequest, replay: ReasoningReplay) -> Vec<WireMessage<
     let mut used = vec![false; request.messages.len()];
     for (at, message) in request.messages.iter().enumerate() {
         match message {
-            Message::User { text } => out.push(WireMessage::User { content: text }),
+            Message::User { text, images } => out.push(WireMessage::User { content: user(text, images) }),
             Message::Assistant { parts } => {
                 let Some(reply) = assistant(parts, replay) else { continue };
                 out.push(reply);
@@ -187,6 +213,16 @@ fn messages(request: &ModelRequest, replay: ReasoningReplay) -> Vec<WireMessage<
         }
     }
     out
+}
+
+/// What the user said: the text, then the images. An empty text makes no part, since some providers refuse one.
+fn user<'a>(text: &'a str, images: &'a [ImagePart]) -> UserContent<'a> {
+    if images.is_empty() {
+        return UserContent::Text(text);
+    }
+    let text = (!text.is_empty()).then_some(WirePart::Text { text });
+    let images = images.iter().map(|url| WirePart::ImageUrl { image_url: ImageUrl { url } });
+    UserContent::Parts(text.into_iter().chain(images).collect())
 }
 
 /// The result of a call: looked for up to the next reply, made up if it is not there.

@@ -148,6 +148,7 @@ fn r22_a_message_is_one_line_for_every_reader() {
                 tool_name: ODD.into(),
                 input: json!({ ODD: ODD }),
                 decisions: Vec::new(),
+                prefix: None,
                 reason: None,
             }),
         },

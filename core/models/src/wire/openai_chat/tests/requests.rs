@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::super::{Dialect, encode};
 use crate::config::{MaxTokensField, ReasoningReplay};
-use crate::request::{AssistantPart, Message, ModelRequest, ToolDef};
+use crate::request::{AssistantPart, ImagePart, Message, ModelRequest, ToolDef};
 
 fn body(request: &ModelRequest, dialect: Dialect) -> Value {
     serde_json::from_slice(&encode(request, dialect).unwrap()).unwrap()
@@ -53,6 +53,42 @@ fn a_whole_request() {
         plain.as_object().unwrap().keys().collect::<Vec<_>>(),
         ["messages", "model", "stream", "stream_options"]
     );
+}
+
+/// The very bytes, since servers differ in what they make of a request and this is all that they get.
+#[test]
+fn images_follow_their_text_as_data_urls() {
+    let image = |mime_type: &str, data: &str| ImagePart { mime_type: mime_type.into(), data: data.into() };
+    let request = ModelRequest {
+        model: "m".into(),
+        messages: vec![
+            Message::User {
+                text: "Which is \"newer\"?".into(),
+                images: vec![image("image/png", "iVBORw0KGgo="), image("image/webp", "UklGRg==")],
+            },
+            Message::Assistant { parts: vec![AssistantPart::Text("The first.".into())] },
+            Message::User { text: String::new(), images: vec![image("image/jpeg", "/9j/+w==")] },
+            Message::user("And now?"),
+        ],
+        ..ModelRequest::default()
+    };
+    let expected = concat!(
+        r#"{"model":"m","messages":["#,
+        r#"{"role":"user","content":[{"type":"text","text":"Which is \"newer\"?"},"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}},"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/webp;base64,UklGRg=="}}]},"#,
+        r#"{"role":"assistant","content":"The first."},"#,
+        r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/+w=="}}]},"#,
+        r#"{"role":"user","content":"And now?"}],"#,
+        r#""stream":true,"stream_options":{"include_usage":true}}"#,
+    );
+    assert_eq!(String::from_utf8(encode(&request, Dialect::default()).unwrap()).unwrap(), expected);
+
+    let sent = body(&request.without_images(), Dialect::default());
+    let contents: Vec<&Value> = sent["messages"].as_array().unwrap().iter().map(|m| &m["content"]).collect();
+    assert!(contents[0].as_str().unwrap().starts_with("Which is \"newer\"?\n\n[2 pictures were left out"));
+    assert!(contents[2].as_str().unwrap().starts_with("[1 picture was left out"));
+    assert!(!sent.to_string().contains("base64"), "{sent}");
 }
 
 #[test]
