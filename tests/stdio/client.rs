@@ -59,7 +59,7 @@ async fn a_whole_turn_with_an_approval_in_a_child() {
         ItemKind::ToolCall { output, .. } => output.clone(),
         _ => None,
     });
-    assert!(output.unwrap().contains("hello"));
+    assert!(output.unwrap().as_str().contains("hello"));
     let missing = client.request::<method::ThreadRead>(ThreadReadParams::newest("none".into())).await;
     assert_eq!(missing.unwrap_err().code(), Some(&ErrorCode::ThreadNotFound));
 

@@ -51,6 +51,8 @@ async fn extensions_are_refused_with_a_warning_in_each_response_that_opens_a_thr
     assert!(warnings[1]["message"].as_str().unwrap().contains("no such"));
     let resumed = server.request("thread/resume", json!({ "threadId": started["thread"]["id"] })).await;
     assert_eq!(resumed["warnings"], started["warnings"]);
+    let forked = server.request("thread/fork", json!({ "threadId": started["thread"]["id"] })).await;
+    assert_eq!(forked["warnings"], started["warnings"]);
     server.finish().await;
 
     let mut server = machine.ready().await;

@@ -1,6 +1,7 @@
 //! The process under test.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -119,12 +120,16 @@ impl Ended {
 impl Server {
     /// Writes bytes as they are.
     pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_write(bytes.as_ref()).await.unwrap();
+    }
+
+    async fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let input = self.input.as_mut().unwrap();
         within("the server to read", String::new, async {
-            input.write_all(bytes.as_ref()).await.unwrap();
-            input.flush().await.unwrap();
+            input.write_all(bytes).await?;
+            input.flush().await
         })
-        .await;
+        .await
     }
 
     /// The next message; `None` at the end of output. Whatever a line is, it is one message in one line.
@@ -173,11 +178,16 @@ impl Server {
 
     /// Sends a request and returns its id.
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> Value {
+        self.try_send(method, params).await.unwrap()
+    }
+
+    /// The same to a process that may have ended.
+    pub(crate) async fn try_send(&mut self, method: &str, params: Value) -> io::Result<Value> {
         self.last_id += 1;
         let id = json!(self.last_id);
         let request = json!({ "id": id, "method": method, "params": params });
-        self.write(format!("{request}\n")).await;
-        id
+        self.try_write(format!("{request}\n").as_bytes()).await?;
+        Ok(id)
     }
 
     /// Sends a request and returns its answer, whatever that is.

@@ -34,7 +34,7 @@ pub(crate) async fn fork(connection: &Arc<Connection>, params: ThreadForkParams,
     let subscriber = connection.clone();
     let answer = responder.answer(move |thread: raddle_protocol::thread::Thread| {
         subscriber.will_subscribe(&thread.id);
-        ThreadForkResult { thread, warnings: Vec::new() }
+        ThreadForkResult { thread, warnings: subscriber.standing_warnings() }
     });
     connection.server.engine.fork(params, connection.clone(), answer).await;
 }
