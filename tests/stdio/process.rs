@@ -274,7 +274,12 @@ impl Server {
 
     /// Waits for the process without reading, for at most that long.
     pub(crate) async fn ended_unread(&mut self, most: Duration) -> ExitStatus {
-        tokio::time::timeout(most, self.child.wait()).await.expect("the process still runs").unwrap()
+        self.ended_within(most).await.expect("the process still runs")
+    }
+
+    /// How the process ended, if it does so by then. Nothing is read.
+    pub(crate) async fn ended_within(&mut self, most: Duration) -> Option<ExitStatus> {
+        tokio::time::timeout(most, self.child.wait()).await.ok().map(Result::unwrap)
     }
 }
 

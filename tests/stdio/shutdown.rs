@@ -1,6 +1,6 @@
 //! The end: of input, by a signal, and with a client that reads no more.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raddle_tests::WAIT_MAX;
 use serde_json::{Value, json};
@@ -126,6 +126,28 @@ async fn p7_a_client_that_stops_reading_does_not_keep_the_process() {
     let read = server.request("thread/read", json!({ "threadId": thread, "limit": 1 })).await;
     assert_eq!(read["turns"][0]["status"], "interrupted");
     server.finish().await;
+}
+
+/// Who signals twice does not want to wait for the output to drain.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_second_signal_ends_the_process_at_once() {
+    let machine = Machine::new();
+    let mut server = machine.ready().await;
+    for _ in 0..2_000 {
+        server.send("model/list", json!({})).await;
+    }
+    server.begins_to_answer().await;
+    let start = Instant::now();
+    let status = loop {
+        server.signal(rustix::process::Signal::TERM);
+        // Two signals that come together may be one, so there are more until it is gone.
+        match server.ended_within(Duration::from_millis(50)).await {
+            Some(status) => break status,
+            None => assert!(start.elapsed() < Duration::from_secs(9), "it waits for the output to drain"),
+        }
+    };
+    assert_eq!(status.code(), Some(1));
 }
 
 /// A client that asks for ever and reads nothing is cut off at the outbox's bound, and the process ends. Holds: P7.
