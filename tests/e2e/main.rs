@@ -3,15 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
 
 mod approvals;
+mod compaction;
 mod control;
 mod face;
 mod failures;
 mod history;
+mod images;
 mod input;
 mod links;
+mod queue;
 mod races;
+mod sessions;
 mod settled;
 mod shutdown;
+mod threads;
 mod tools;
 mod transport;
 mod turns;

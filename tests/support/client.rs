@@ -61,6 +61,8 @@ type Answering = Arc<dyn Fn(&RequestApprovalParams) -> Result<RequestApprovalRes
 struct Sent {
     method: &'static str,
     newest_page: bool,
+    /// The thread whose subscription it ends.
+    leaves: Option<ThreadId>,
     /// How many answers must come: as many as requests were sent with this id.
     wanted: usize,
     answers: Vec<Result<ClientResponse, RpcError>>,
@@ -154,12 +156,17 @@ impl Client {
             ClientRequest::ThreadResume(params) => params.cursor.is_none(),
             _ => false,
         };
+        let leaves = match &request {
+            ClientRequest::ThreadUnsubscribe(params) => Some(params.thread_id.clone()),
+            _ => None,
+        };
         {
             let mut log = self.inner.log.lock();
             let ended = log.ended;
             let sent = log.sent.entry(id.clone()).or_insert(Sent {
                 method: request.method(),
                 newest_page,
+                leaves,
                 wanted: 0,
                 answers: Vec::new(),
             });
@@ -535,11 +542,15 @@ impl Inner {
                 let sent = log.sent.entry(id).or_insert(Sent {
                     method: "nothing",
                     newest_page: false,
+                    leaves: None,
                     wanted: 0,
                     answers: Vec::new(),
                 });
                 sent.answers.push(result.clone());
                 let newest = sent.newest_page;
+                if let (Ok(_), Some(thread)) = (result, sent.leaves.clone()) {
+                    log.view.forget(&thread);
+                }
                 if let Ok(ClientResponse::ThreadResume(resumed)) = result {
                     log.view.install(resumed, newest);
                 }

@@ -72,15 +72,22 @@ impl View {
     /// Installs a snapshot, as a client does before it applies what follows.
     pub(crate) fn install(&mut self, resumed: &ThreadResumeResult, newest: bool) {
         let page = if newest { resumed.turns.as_slice() } else { &[] };
-        for turn in page.iter().chain(&resumed.running_turn) {
-            let turns = self.threads.entry(resumed.thread.id.clone()).or_default();
-            match turns.iter_mut().find(|known| known.summary.id == turn.summary.id) {
-                Some(known) => *known = turn.clone(),
-                None => turns.push(turn.clone()),
-            }
+        let turns = self.threads.entry(resumed.thread.id.clone()).or_default();
+        // What a page holds is the newest of the branch, so whatever else was known comes before it.
+        let shown = |turn: &Turn| page.iter().any(|shown| shown.summary.id == turn.summary.id);
+        turns.retain(|turn| !shown(turn));
+        turns.extend(page.iter().cloned());
+        if let Some(running) = &resumed.running_turn {
+            turns.retain(|turn| turn.summary.id != running.summary.id);
+            turns.push(running.clone());
         }
         self.usage.insert(resumed.thread.id.clone(), resumed.usage);
         self.status.insert(resumed.thread.id.clone(), resumed.thread.status.clone());
+    }
+
+    /// Forgets a thread's turns: the subscription to it has ended, and what comes later may have a gap before it.
+    pub(crate) fn forget(&mut self, thread: &ThreadId) {
+        self.threads.remove(thread);
     }
 
     /// Takes one notification.
@@ -96,6 +103,17 @@ impl View {
                     self.faults.push(format!("status {:?} told twice in a row", n.status));
                 }
             }
+            ServerNotification::ThreadRewound(n) => {
+                let turns = self.threads.entry(n.thread_id.clone()).or_default();
+                match turns.iter().position(|turn| turn.summary.id == n.turn_id) {
+                    Some(last) => turns.truncate(last + 1),
+                    // The branch ends before all that this client has seen of it.
+                    None => turns.clear(),
+                }
+                self.usage.insert(n.thread_id.clone(), n.usage);
+            }
+            ServerNotification::ThreadDeleted(n) => self.forget(&n.thread_id),
+            ServerNotification::ThreadReplaced(n) => self.forget(&n.thread_id),
             ServerNotification::ThreadTokenUsageUpdated(n) => self.take_usage(&n.thread_id, n.usage),
             ServerNotification::ThreadTurnCompleted(n) => {
                 if self.told.insert(n.turn.id.clone(), n.turn.clone()).is_some() {

@@ -249,6 +249,11 @@ impl World {
         }
     }
 
+    /// Whether some client has left: what it folded stays as it was, whatever becomes of the thread.
+    pub fn has_ended_clients(&self) -> bool {
+        self.clients.lock().iter().any(Client::is_ended)
+    }
+
     /// Checks what must hold at the end of every test; see the crate's page.
     pub async fn finish(mut self) {
         // First, so that a failed check is not followed by the complaint that there was none.
@@ -272,9 +277,13 @@ impl World {
         let reader = self.client().await;
         let threads = all_threads(&reader).await;
         let mut histories = Vec::new();
-        for thread in threads {
+        for (thread, archived) in threads {
             let turns = reader.read_all(&thread, 50).await;
             assert_eq!(turns, reader.read_all(&thread, 3).await, "pages of other sizes differ (P5)");
+            if archived {
+                histories.push((thread, turns));
+                continue;
+            }
             let resumed = reader.resume(&thread).await;
             assert_eq!(resumed.running_turn, None, "a turn still runs at the end of the test");
             // A page ends after 50 turns, or earlier when its texts are large.
@@ -321,18 +330,22 @@ impl Drop for World {
     }
 }
 
-/// The ids of all threads that are not archived.
-async fn all_threads(reader: &Client) -> Vec<ThreadId> {
+/// The ids of all threads, and whether each is archived.
+async fn all_threads(reader: &Client) -> Vec<(ThreadId, bool)> {
     let mut ids = Vec::new();
-    let mut params = ThreadListParams { limit: Some(200), ..ThreadListParams::default() };
-    loop {
-        let page = reader.request::<method::ThreadList>(params.clone()).await.unwrap();
-        ids.extend(page.threads.into_iter().map(|thread| thread.id));
-        match page.next_cursor {
-            Some(cursor) => params.cursor = Some(cursor),
-            None => return ids,
+    for archived in [false, true] {
+        let mut params =
+            ThreadListParams { limit: Some(200), archived: Some(archived), ..ThreadListParams::default() };
+        loop {
+            let page = reader.request::<method::ThreadList>(params.clone()).await.unwrap();
+            ids.extend(page.threads.into_iter().map(|thread| (thread.id, archived)));
+            match page.next_cursor {
+                Some(cursor) => params.cursor = Some(cursor),
+                None => break,
+            }
         }
     }
+    ids
 }
 
 /// Compares what a client has folded with what is saved. A client that left in the middle of a turn, or came in the

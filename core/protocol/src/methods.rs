@@ -465,7 +465,7 @@ method_table! {
         /// Stops the running turn; answers at once.
         TurnInterrupt "turn/interrupt" (TurnInterruptParams) -> TurnInterruptResult, Thread,
             [ThreadNotFound, TurnMismatch];
-        /// Starts, steers or queues, whichever fits, in one step; subscribes.
+        /// Starts, steers or queues, whichever fits, in one step; subscribes if it starts a turn.
         TurnSend "turn/send" (TurnSendParams) -> TurnSendResult, Thread,
             [ThreadNotFound, ThreadLockedElsewhere];
         /// Queues an input that starts a turn of its own once the thread is idle.

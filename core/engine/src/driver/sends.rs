@@ -98,7 +98,8 @@ impl Sends {
 }
 
 impl Driver {
-    /// Starts, steers or queues, whichever fits the thread as it is now.
+    /// Starts, steers or queues, whichever fits the thread as it is now. Subscribes only who starts a turn: whoever came in
+    /// the middle of one would be told of items without their turn, and resumes instead.
     pub(super) fn send(
         &mut self,
         mut start: Start,
@@ -107,7 +108,10 @@ impl Driver {
         answer: Answer<TurnSendResult>,
     ) {
         let key = start.said.idempotency_key.clone();
-        let Some(send) = self.sends.admit(&self.id, key, (answer, start.request_id.clone())) else { return };
+        let waiter = (answer, start.request_id.clone());
+        let Some(send) = self.sends.admit(&self.id, key, waiter) else {
+            return;
+        };
         let is_free = !self.machine.is_running() && self.admission.is_none() && self.waiting.is_none();
         if is_free && self.machine.next_queued().is_none() {
             let answer = StartAnswer::Send(send);
@@ -119,12 +123,10 @@ impl Driver {
         }
         match (mode, self.machine.steerable_turn().cloned()) {
             (SendMode::Auto | SendMode::Steer, Some(expected)) => {
-                self.subscribe_initiator(subscriber);
                 let token = self.wait_for(Pending::Send(send));
                 self.step(Input::Steer { token, expected, said: Box::new(start.said) });
             }
             (SendMode::Auto | SendMode::Queue, _) => {
-                self.subscribe_initiator(subscriber);
                 let key = start.said.idempotency_key.take();
                 let token = self.wait_for(Pending::Send(send));
                 self.queue_input(token, start, key);
