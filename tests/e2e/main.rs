@@ -10,6 +10,7 @@ mod failures;
 mod history;
 mod images;
 mod input;
+mod links;
 mod queue;
 mod races;
 mod sessions;

@@ -1,6 +1,7 @@
 //! Connections over a transport: `Server::serve` on the two halves of a channel.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use raddle::engine::protocol::rpc::{ClientMessage, ServerMessage};
 use raddle::protocol::methods::{ClientNotification, ClientRequest, ClientResponse, ServerNotification};
@@ -10,9 +11,14 @@ use raddle::protocol::server::{
 };
 use raddle::protocol::thread::ThreadReadParams;
 use raddle::protocol::turn::TurnStartParams;
-use raddle::protocol::{ErrorCode, RequestId, RpcError, ThreadId};
+use raddle::protocol::{ErrorCode, ModelRef, RequestId, RpcError, ThreadId};
+use raddle::server::ShutdownTimes;
+use raddle::server::transport::stdio::{ServerSink, ServerSource};
 use raddle::server::transport::{Incoming, MessageSink, MessageSource};
-use raddle_tests::{Gate, Reply, World, agent_text, within};
+use raddle::{Options, Raddle};
+use raddle_tests::{Gate, Reply, Setup, Stuck, World, agent_text, within};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -215,5 +221,126 @@ async fn closing_ends_what_is_served() {
     }
     assert!(last.iter().any(|n| matches!(**n, ServerNotification::TurnCompleted(_))));
     within("serve to return", String::new, peer.served).await.unwrap();
+    world.finish().await;
+}
+
+/// A client that does not read, at a pipe that is full: its connection ends at the outbox's bound, although a write of it
+/// waits for ever. Holds: P7, P8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_a_full_pipe_does_not_outlive_the_outbox() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let server = world.server_with_outbox_bound(64 * 1024);
+    let (near, far) = tokio::io::duplex(256);
+    let (reader, writer) = tokio::io::split(far);
+    let served = tokio::spawn(async move {
+        server.serve(ServerSource::new(reader), ServerSink::new(writer)).await;
+    });
+    let (unread, mut input) = tokio::io::split(near);
+    let hello = json!({ "clientInfo": { "name": "n", "version": "v" } });
+    let mut lines = format!("{}\n", json!({ "id": 0, "method": "initialize", "params": hello }));
+    lines.push_str("{\"method\":\"initialized\"}\n");
+    for id in 1..=1_000 {
+        lines.push_str(&format!("{}\n", json!({ "id": id, "method": "model/list" })));
+    }
+    // The pipe breaks when the connection ends.
+    let _ = input.write_all(lines.as_bytes()).await;
+    within("serve to return", String::new, served).await.unwrap();
+    drop(unread);
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::says("Hello."));
+    client.run(&thread, "Hi").await;
+    world.finish().await;
+}
+
+/// At its bound a shutdown answers whatever is still open, and no late result is a second answer; threads that do not
+/// end keep nobody. Holds: P4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_a_shutdown_answers_in_time_whatever_the_engine_does() {
+    let world =
+        Setup { models: Vec::new(), ..Setup::default() }.with_tools([Stuck::tool() as _]).start().await;
+    let gate = Gate::new();
+    world.provider().set_models(Reply::stream().wait(&gate).cut());
+    let home = tempfile::tempdir().unwrap();
+    let times = ShutdownTimes {
+        accepted_first: Duration::from_millis(50),
+        answers_after: Duration::from_millis(300),
+        ends_after: Duration::from_millis(600),
+    };
+    // A tool that does not stop keeps its thread for five seconds.
+    let options = Options {
+        shutdown: Some(times),
+        default_model: Some(ModelRef::new("builtin", "script")),
+        home: Some(home.path().to_owned()),
+        ..world.options()
+    };
+    let raddle = Raddle::open(options).await.unwrap();
+    let server = raddle.server().clone();
+    let (near, far) = tokio::io::duplex(1 << 20);
+    let (reader, writer) = tokio::io::split(far);
+    let serving = tokio::spawn(async move {
+        let (source, sink) = (ServerSource::new(reader), ServerSink::new(writer));
+        server.serve_alone(source, sink, std::future::pending()).await
+    });
+    let (output, mut input) = tokio::io::split(near);
+    let mut output = BufReader::new(output).lines();
+    let write = |message: serde_json::Value| format!("{message}\n");
+    let hello = json!({ "clientInfo": { "name": "n", "version": "v" } });
+    input
+        .write_all(write(json!({ "id": 0, "method": "initialize", "params": hello })).as_bytes())
+        .await
+        .unwrap();
+    input.write_all(write(json!({ "method": "initialized" })).as_bytes()).await.unwrap();
+    let params = json!({ "cwd": world.cwd(), "approvalMode": "fullAccess" });
+    input
+        .write_all(write(json!({ "id": 1, "method": "thread/start", "params": params })).as_bytes())
+        .await
+        .unwrap();
+    let mut thread = json!(null);
+    while thread.is_null() {
+        let line = within("the thread", String::new, output.next_line()).await.unwrap().unwrap();
+        let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+        thread = message["result"]["thread"]["id"].clone();
+    }
+    let params = json!({ "threadId": thread, "text": "script: call stuck {} ;; --- ;; text Done." });
+    input
+        .write_all(write(json!({ "id": 2, "method": "turn/start", "params": params })).as_bytes())
+        .await
+        .unwrap();
+    loop {
+        let line = within("the call", String::new, output.next_line()).await.unwrap().unwrap();
+        if line.contains("item/started") && line.contains("toolCall") {
+            break;
+        }
+    }
+    // Requests that hang: a list that waits for a provider, and a start that waits for the turn to settle.
+    let interrupt = json!({ "threadId": thread });
+    let again = json!({ "threadId": thread, "text": "Again" });
+    for message in [
+        json!({ "id": 3, "method": "model/list" }),
+        json!({ "id": 4, "method": "turn/interrupt", "params": interrupt }),
+        json!({ "id": 5, "method": "turn/start", "params": again }),
+    ] {
+        input.write_all(write(message).as_bytes()).await.unwrap();
+    }
+    input.shutdown().await.unwrap();
+    let begun = Instant::now();
+    let mut answers = std::collections::BTreeMap::new();
+    while let Some(line) = within("the end of output", String::new, output.next_line()).await.unwrap() {
+        let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if message.get("method").is_none() {
+            let id = message["id"].as_i64().unwrap();
+            assert!(answers.insert(id, message).is_none(), "a second answer: {line}");
+        }
+    }
+    assert!(within("serve to return", String::new, serving).await.unwrap(), "all was written");
+    let took = begun.elapsed();
+    assert!(took >= times.answers_after && took < Duration::from_secs(4), "{took:?}");
+    for id in [3, 5] {
+        assert_eq!(answers[&id]["error"]["code"], "shuttingDown", "{answers:?}");
+    }
+    assert!(answers[&4].get("result").is_some());
+    gate.open();
+    world.provider().set_models(Reply::models(&["fake-model"]));
     world.finish().await;
 }

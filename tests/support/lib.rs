@@ -37,6 +37,7 @@
     reason = "a panic is how a test fails, and this crate runs only in tests"
 )]
 
+mod binary;
 mod client;
 mod golden;
 mod tools;
@@ -45,6 +46,7 @@ mod view;
 mod wait;
 mod world;
 
+pub use binary::raddle_binary;
 pub use client::{Ask, Client, Closed};
 pub use golden::Golden;
 pub use tools::{Latch, Meeting, Panics, Says, Stuck};

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf, absolute};
 use std::process::{ExitCode, exit};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Command};
 use raddle::protocol::thread::{Warning, WarningSource};
@@ -46,7 +46,9 @@ enum Failed {
     SessionDir(io::Error),
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
-    #[error("the client did not read the last of the output in time")]
+    #[error(
+        "the end took too long: the client did not read the last of the output, or something does not stop"
+    )]
     Late,
 }
 
@@ -89,10 +91,6 @@ impl AppServer {
         let hard_end = hard_end(server.clone(), ends_after);
         let source = ServerSource::new(tokio::io::stdin());
         let sink = ServerSink::new(tokio::io::stdout());
-        let stopped_at = async {
-            server.stopping().await;
-            Instant::now()
-        };
         let stop = async {
             let mut signalled = signalled;
             // A sender that is gone signals nothing.
@@ -100,10 +98,10 @@ impl AppServer {
                 std::future::pending::<()>().await;
             }
         };
-        let (stopped_at, ()) = tokio::join!(stopped_at, server.serve_alone(source, sink, stop));
+        let is_whole = server.serve_alone(source, sink, stop).await;
         signals.abort();
         hard_end.abort();
-        if stopped_at.elapsed() < ends_after { Ok(()) } else { Err(Failed::Late) }
+        if is_whole { Ok(()) } else { Err(Failed::Late) }
     }
 }
 

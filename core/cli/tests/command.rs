@@ -18,9 +18,9 @@ fn printed(output: &Output) -> String {
 }
 
 #[test]
-fn help_tells_of_the_demo_and_hides_its_host() {
+fn help_tells_of_the_commands_and_hides_the_demos_host() {
     let help = printed(&raddle(&["--help"]));
-    assert!(help.contains("demo"), "{help}");
+    assert!(help.contains("demo") && help.contains("app-server"), "{help}");
     assert!(!help.contains("demo-host"), "{help}");
     let demo = printed(&raddle(&["demo", "--help"]));
     for option in ["--model", "--home", "--project", "--timeout"] {

@@ -36,6 +36,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The same [`Client`] also drives a server elsewhere: over any reader and writer ([`Client::over`]), or in a child process
+//! that it starts and ends ([`Client::spawn`]). Messages are lines of JSON then; nothing else differs.
+//!
 //! This is the crate that a Rust host depends on. It holds no logic of threads or turns; it is the face of those below.
 
 mod client;

@@ -40,21 +40,24 @@ impl Server {
         let outgoing = write(&connection, sink);
         tokio::pin!(incoming, outgoing);
         tokio::select! {
-            () = &mut incoming => outgoing.await,
-            () = &mut outgoing => {}
+            () = &mut incoming => {
+                outgoing.await;
+            }
+            _ = &mut outgoing => {}
         }
     }
 
     /// Serves the only connection of a process. When its input ends, when it cannot be written to, or when `stop` is
     /// ready, nothing more is read, what was accepted is answered, and the server [shuts down](Self::shut_down). Returns
     /// when all of the output is written, and at the latest [`ShutdownTimes::ends_after`](crate::ShutdownTimes::ends_after)
-    /// after the input's end, even if the client has stopped to read.
+    /// after the input's end, even if the client has stopped to read. The result is whether all of the
+    /// output was written.
     pub async fn serve_alone(
         &self,
         source: impl MessageSource,
         sink: impl MessageSink,
         stop: impl Future<Output = ()>,
-    ) {
+    ) -> bool {
         let connection = self.connect();
         let input_over = self.shared.stopping.child_token();
         let incoming = async {
@@ -62,10 +65,10 @@ impl Server {
         };
         let outgoing = write(&connection, sink);
         tokio::pin!(incoming, outgoing, stop);
-        let (mut has_read, mut has_written) = (false, false);
+        let (mut has_read, mut has_written) = (false, None);
         tokio::select! {
             () = &mut incoming => has_read = true,
-            () = &mut outgoing => has_written = true,
+            is_whole = &mut outgoing => has_written = Some(is_whole),
             () = &mut stop => {}
         }
         let begun = Instant::now();
@@ -75,32 +78,29 @@ impl Server {
         let ending = async {
             let shut_down = async {
                 // What was asked just before the end is done, if it is soon done, and not refused.
-                if !has_written {
+                if has_written.is_none() {
                     let _ = timeout_at(begun + times.accepted_first, connection.drained()).await;
                 }
                 self.shut_down_since(begun).await;
             };
             let written = async {
-                if !has_written {
-                    outgoing.await;
+                match has_written {
+                    Some(is_whole) => is_whole,
+                    None => outgoing.await,
                 }
             };
-            tokio::join!(shut_down, written);
+            tokio::join!(shut_down, written).1
         };
         // A message that was read is still taken, but nothing waits for that: its answer is.
         let taking = async {
             if !has_read {
                 incoming.await;
             }
-            pending::<()>().await;
+            pending().await
         };
         tokio::select! {
-            ended = timeout_at(begun + times.ends_after, ending) => {
-                if ended.is_err() {
-                    tracing::warn!("the client did not read the last of the output in time");
-                }
-            }
-            () = taking => {}
+            ended = timeout_at(begun + times.ends_after, ending) => matches!(ended, Ok(true)),
+            never = taking => never,
         }
     }
 
@@ -126,8 +126,8 @@ impl Server {
     }
 }
 
-/// Writes what the connection sends until it is at its end.
-async fn write(connection: &Connection, mut sink: impl MessageSink) {
+/// Writes what the connection sends until it is at its end. The result is whether that was all.
+async fn write(connection: &Connection, mut sink: impl MessageSink) -> bool {
     let written = tokio::select! {
         written = send_all(connection, &mut sink) => written,
         // A client that does not read may keep a write waiting for ever.
@@ -137,9 +137,11 @@ async fn write(connection: &Connection, mut sink: impl MessageSink) {
         tracing::warn!(%error, "a connection could not be written to");
     }
     connection.close();
-    if written.is_ok() && !connection.has_overflowed() {
+    let is_whole = written.is_ok() && !connection.has_overflowed();
+    if is_whole {
         sink.close().await;
     }
+    is_whole
 }
 
 async fn send_all(connection: &Connection, sink: &mut impl MessageSink) -> io::Result<()> {

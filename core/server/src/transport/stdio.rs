@@ -235,3 +235,6 @@ impl<W: AsyncWrite + Unpin + Send> LineWriter<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
