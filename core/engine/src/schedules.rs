@@ -3,7 +3,9 @@
 //! A small world stands in for the driver: it holds a log as the store keeps it, a pipeline, and whatever the machine
 //! wanted done. Each number of a schedule picks one of the things that may happen next. Holds: P1, P2, P3, P4, P5.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod disk;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -13,8 +15,8 @@ use raddle_protocol::event::{EventBody, InputQueued};
 use raddle_protocol::fold::Change;
 use raddle_protocol::thread::ApprovalMode;
 use raddle_protocol::{
-    Event, Item, ItemId, ItemKind, ItemStatus, ModelRef, Recorded, ThreadId, TokenCounts, TokenUsage, Turn,
-    TurnError, TurnErrorKind, TurnId, TurnStatus, UnixMillis,
+    Event, Item, ItemId, ItemKind, ItemStatus, ModelRef, ThreadId, TokenCounts, TokenUsage, Turn, TurnError,
+    TurnErrorKind, TurnId, TurnStatus, UnixMillis,
 };
 use raddle_tools::Effect;
 
@@ -23,6 +25,8 @@ use crate::turn::{
     Append, Command, Input, Machine, ModelFailure, Outcome, Pipeline, Purpose, Reply, RetryPolicy,
     RunSettings, Said, StartTurn, Step, Token, ToolOutcome, recover,
 };
+
+use disk::Disk;
 
 const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, delay_first_ms: 1, delay_max_ms: 10 };
 
@@ -42,89 +46,6 @@ impl Schedule {
 
     fn is_over(&self) -> bool {
         self.numbers.len() == 0
-    }
-}
-
-/// What survives a crash.
-#[derive(Clone, Default)]
-struct Disk {
-    log: Vec<Recorded>,
-    /// How often each call was run, in all lives of the process.
-    runs: HashMap<(TurnId, ItemId), u32>,
-    next_seq: u64,
-    /// Counts owners; each append is checked against it, as the store does in its transaction.
-    epoch: u32,
-    turns: u32,
-    head: Option<TurnId>,
-    /// What waits, oldest first.
-    queue: Vec<InputQueued>,
-    /// Ids that ever waited.
-    queued: BTreeSet<String>,
-}
-
-impl Disk {
-    /// Commits as the store does: an item's end takes its earlier events away.
-    fn commit(&mut self, events: &[Event]) {
-        for event in events {
-            if let EventBody::TurnStarted(started) = &event.body {
-                self.turns = started.depth;
-                self.head = Some(started.turn.id.clone());
-                if let Some(id) = &started.queue_id {
-                    let waiting = self.queue.first().map(|queued| &queued.id);
-                    assert_eq!(waiting, Some(id), "a queued input starts once, in its order");
-                    self.queue.remove(0);
-                }
-            }
-            match &event.body {
-                EventBody::InputQueued(queued) => {
-                    assert!(self.queued.insert(queued.id.clone()), "an input is queued once");
-                    self.queue.push(queued.clone());
-                }
-                EventBody::InputsUnqueued(gone) => {
-                    let before = self.queue.len();
-                    self.queue.retain(|queued| !gone.ids.contains(&queued.id));
-                    assert_eq!(self.queue.len() + gone.ids.len(), before, "what leaves the queue was in it");
-                }
-                _ => {}
-            }
-            if let EventBody::ItemCompleted(_) | EventBody::ItemRemoved(_) = &event.body {
-                let gone = event.body.item_id().cloned();
-                self.log.retain(|row| {
-                    row.event.turn_id != event.turn_id
-                        || row.event.body.item_id() != gone.as_ref()
-                        || matches!(
-                            row.event.body,
-                            EventBody::ApprovalDecided(_)
-                                | EventBody::SteerAccepted(_)
-                                | EventBody::ItemCompleted(_)
-                        ) && !matches!(event.body, EventBody::ItemRemoved(_))
-                });
-            }
-            self.next_seq += 1;
-            self.log.push(Recorded { seq: self.next_seq, event: event.clone() });
-        }
-    }
-
-    fn events_of(&self, turn: &TurnId) -> Vec<Recorded> {
-        self.log.iter().filter(|row| row.event.turn_id.as_ref() == Some(turn)).cloned().collect()
-    }
-
-    fn call_ids(&self) -> HashSet<ItemId> {
-        let calls = self.log.iter().filter_map(|row| match &row.event.body {
-            EventBody::ItemCompleted(logged) if logged.item.kind.type_name() == "toolCall" => {
-                Some(logged.item.id.clone())
-            }
-            _ => None,
-        });
-        calls.collect()
-    }
-
-    fn turn_ids(&self) -> Vec<TurnId> {
-        let started = self.log.iter().filter_map(|row| match &row.event.body {
-            EventBody::TurnStarted(started) => Some(started.turn.id.clone()),
-            _ => None,
-        });
-        started.collect()
     }
 }
 

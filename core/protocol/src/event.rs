@@ -3,17 +3,15 @@
 //! An event that clients see bears the name of its notification, and [`Event::notification`] is the
 //! only place where one becomes the other.
 //!
-//! Neighbours: approval, ids, item, limits, methods, payload, thread, time, turn, usage.
+//! Neighbours: approval, ids, item, methods, thread, time, turn, usage.
 
 use serde::{Deserialize, Serialize};
 
 use crate::approval::Decision;
 use crate::ids::{ItemId, ThreadId, TurnId};
 use crate::item::{Item, ItemKind, ItemStatus};
-use crate::limits::INLINE_BYTES_MAX;
 use crate::methods::ServerNotification;
 use crate::model::ModelRef;
-use crate::payload::{Payload, PayloadReference};
 use crate::thread::ThreadSettings;
 use crate::time::UnixMillis;
 use crate::turn::{
@@ -224,52 +222,6 @@ pub struct LoggedItem {
     /// Where a model's item came from; needed to send it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-}
-
-impl LoggedItem {
-    /// Whether it is worth to look for large values. A tool's input in the form of a reference is wrapped in any case.
-    fn may_shrink(&self) -> bool {
-        const ESCAPED: usize = 6;
-        self.item.text_bytes() * ESCAPED > INLINE_BYTES_MAX / 2
-            || matches!(&self.item.kind, ItemKind::ToolCall { .. } | ItemKind::Extension { .. }
-                if self.item.has_references())
-    }
-
-    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
-        let mut logged = self.clone();
-        logged.item.shrink(INLINE_BYTES_MAX, put);
-        logged
-    }
-}
-
-impl UserInput {
-    fn is_large(&self) -> bool {
-        const ESCAPED: usize = 6;
-        let images: usize = self.images.iter().map(|image| image.data.len()).sum();
-        (self.text.len() + images) * ESCAPED > INLINE_BYTES_MAX / 2
-    }
-
-    /// The same with what is large taken out: as the user message that it will be.
-    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
-        let mut item = Item {
-            id: ItemId::from(""),
-            kind: ItemKind::UserMessage {
-                text: self.text.clone(),
-                images: self.images.clone(),
-                client_message_id: None,
-            },
-            status: ItemStatus::Completed,
-            index: None,
-            parent_item_id: None,
-            started_at: None,
-            completed_at: None,
-        };
-        item.shrink(INLINE_BYTES_MAX, put);
-        match item.kind {
-            ItemKind::UserMessage { text, images, .. } => Self { text, images },
-            _ => self.clone(),
-        }
-    }
 }
 
 /// What a model needs to recognise its own words, byte for byte. Clients never see it.
@@ -492,32 +444,6 @@ impl EventBody {
             Self::InputQueued(v) => json(v),
             Self::InputsUnqueued(v) => json(v),
         }
-    }
-
-    /// The body with its largest values taken out, as the log keeps it and as clients see it; `None` where nothing is
-    /// large, as nearly everywhere. What is taken out goes to `put`, with what stands in its place.
-    pub fn shrunk(&self, mut put: impl FnMut(PayloadReference, Payload)) -> Option<Self> {
-        let mut took = false;
-        let mut put = |reference, payload| {
-            took = true;
-            put(reference, payload);
-        };
-        let shrunk = match self {
-            Self::ItemStarted(logged) if logged.may_shrink() => Self::ItemStarted(logged.shrunk(&mut put)),
-            Self::ItemCompleted(logged) if logged.may_shrink() => {
-                Self::ItemCompleted(logged.shrunk(&mut put))
-            }
-            Self::SteerAccepted(steer) if steer.input.is_large() => {
-                let input = steer.input.shrunk(&mut put);
-                Self::SteerAccepted(SteerAccepted { input, ..steer.clone() })
-            }
-            Self::InputQueued(queued) if queued.input.is_large() => {
-                let input = queued.input.shrunk(&mut put);
-                Self::InputQueued(InputQueued { input, ..queued.clone() })
-            }
-            _ => return None,
-        };
-        took.then_some(shrunk)
     }
 
     /// The reverse of [`encode`](Self::encode).

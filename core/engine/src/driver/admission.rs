@@ -15,15 +15,15 @@ use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{CompactStatus, ThreadCompactResult, ThreadStatus};
 use raddle_protocol::turn::StartStatus;
-use raddle_protocol::{ModelRef, RpcError, ThreadId, TokenUsage, TurnId};
+use raddle_protocol::{RpcError, ThreadId, TokenUsage, TurnId};
 use raddle_store::StoredTurn;
 use tokio::time::Sleep;
 
+use super::context::context;
 use super::replies::{Pending, StartAnswer};
 use super::requests::Rewinding;
 use super::{Driver, Loaded, TurnContext, load};
 use crate::error::Error;
-use crate::prompt;
 use crate::shared::Shared;
 use crate::subscriber::{Answer, Subscriber};
 use crate::thread::{Change, Start};
@@ -392,25 +392,4 @@ impl Driver {
 async fn turn_to_rewind_to(shared: &Shared, id: &ThreadId, turn_id: &TurnId) -> Result<StoredTurn, Error> {
     let turn = shared.store.turn(id, turn_id).await?;
     turn.ok_or_else(|| Error::unknown_turn(turn_id))
-}
-
-/// The model of the next turn, and what was said before it: what was kept, if it was kept for this model.
-async fn context(
-    shared: &Shared,
-    id: &ThreadId,
-    model: Option<ModelRef>,
-    kept: Option<TurnContext>,
-    has_history: bool,
-) -> Result<TurnContext, Error> {
-    let model = shared.resolve(model.as_ref()).await?;
-    if let Some(kept) = kept.filter(|kept| kept.model.name() == model.name()) {
-        return Ok(TurnContext { model, ..kept });
-    }
-    let mut context = TurnContext::new(model);
-    if has_history {
-        for turn in shared.store.context(id).await? {
-            context.add(&prompt::final_items(&turn.events));
-        }
-    }
-    Ok(context)
 }

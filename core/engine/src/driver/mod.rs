@@ -8,28 +8,26 @@
 mod admission;
 mod approvals;
 mod commit;
+mod context;
 mod model;
 mod replies;
 mod requests;
 mod sends;
 mod tools;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use raddle_models::Message as ModelMessage;
 use raddle_protocol::event::{InputQueued, LoggedItem};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
 use raddle_protocol::turn::Queue;
-use raddle_protocol::{
-    EventBody, ItemId, ItemKind, ItemStatus, Recorded, ThreadId, TokenUsage, Turn, TurnId,
-};
+use raddle_protocol::{EventBody, Recorded, ThreadId, TokenUsage, Turn, TurnId};
 use raddle_store::{Lease, Sent};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
@@ -37,7 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::error::Error;
-use crate::prompt;
 use crate::shared::Shared;
 use crate::subscriber::Subscriber;
 use crate::thread::{Glance, INBOX_MESSAGES_MAX, Message, ThreadHandle};
@@ -46,6 +43,7 @@ use crate::turn::{Command, Input, Machine, Pipeline, Step, Token, recover};
 use admission::{Admission, Waiting};
 use approvals::Approvals;
 use commit::CommitFuture;
+use context::{KEPT_HISTORY_BYTES_MAX, TurnContext};
 use model::ModelCall;
 use replies::Pending;
 use tools::ToolRunner;
@@ -136,55 +134,6 @@ struct Running {
     turn: Turn,
     /// Its finished items, for the next request to the model.
     items: Vec<LoggedItem>,
-}
-
-/// The branch as its model is to see it: read when the first turn of a load starts, and kept from turn to turn.
-struct TurnContext {
-    model: raddle_models::ResolvedModel,
-    history: Vec<ModelMessage>,
-    /// Ids of the history's calls.
-    used_call_ids: HashSet<ItemId>,
-    /// Bytes of the history's texts.
-    bytes: usize,
-    /// How many messages the history begins with that only sum up what came before.
-    summaries: usize,
-}
-
-/// Bytes of history that are kept between turns; a longer one is read again at each start.
-const KEPT_HISTORY_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-impl TurnContext {
-    fn new(model: raddle_models::ResolvedModel) -> Self {
-        Self { model, history: Vec::new(), used_call_ids: HashSet::new(), bytes: 0, summaries: 0 }
-    }
-
-    /// Adds a turn that has ended.
-    fn add(&mut self, items: &[LoggedItem]) {
-        if items.iter().any(|logged| is_summary(&logged.item)) {
-            self.history.clear();
-            self.bytes = 0;
-            self.summaries = 1;
-        }
-        self.history.extend(prompt::messages(items, &self.model.name()));
-        for LoggedItem { item, .. } in items {
-            self.bytes += item.text_bytes();
-            if matches!(item.kind, ItemKind::ToolCall { .. }) {
-                self.used_call_ids.insert(item.id.clone());
-            }
-        }
-    }
-}
-
-impl TurnContext {
-    /// Whether anything was said since the last summary.
-    fn has_news(&self) -> bool {
-        self.history.len() > self.summaries
-    }
-}
-
-/// Whether the model knows only this of what came before it.
-fn is_summary(item: &raddle_protocol::Item) -> bool {
-    matches!(item.kind, ItemKind::Compaction { .. }) && item.status == ItemStatus::Completed
 }
 
 /// How long inputs that were queued before a load wait for the request that loaded the thread to be answered.

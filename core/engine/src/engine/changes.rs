@@ -64,7 +64,7 @@ impl Engine {
     /// Takes a thread out of the archive.
     pub async fn unarchive(&self, id: &ThreadId, answer: Answer<()>) {
         let archived = EventBody::Archived(ThreadArchived { archived: false });
-        match self.append_unloaded(id, archived, |archived| Ok(archived)).await {
+        match self.append_unloaded(id, archived, Ok).await {
             Ok(Visit::Done(said)) => {
                 answer.send(Ok(()));
                 self.tell(id, said);

@@ -28,9 +28,9 @@ impl Engine {
 
     /// Ends a subscription; answers whether there was one.
     pub async fn unsubscribe(&self, id: &ThreadId, connection: ConnectionId, answer: Answer<bool>) {
-        match self.running_thread(id, Message::Detach { connection, answer: Some(answer) }).await {
-            Err(Message::Detach { answer: Some(answer), .. }) => answer.send(Ok(false)),
-            Ok(()) | Err(_) => {}
+        let detach = Message::Detach { connection, answer: Some(answer) };
+        if let Err(Message::Detach { answer: Some(answer), .. }) = self.running_thread(id, detach).await {
+            answer.send(Ok(false));
         }
     }
 

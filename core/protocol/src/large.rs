@@ -1,14 +1,42 @@
-//! Putting large values back into events.
+//! Large values in events: taken out before they are kept, put back before a model is sent them.
 //!
-//! Neighbours: event, ids, item, payload, turn.
+//! Neighbours: event, ids, item, limits, payload, turn.
 
-use crate::event::{EventBody, InputQueued, SteerAccepted};
+use crate::event::{EventBody, InputQueued, LoggedItem, SteerAccepted};
 use crate::ids::ItemId;
 use crate::item::{Item, ItemKind, ItemStatus};
-use crate::payload::{FillError, PayloadReference};
+use crate::limits::INLINE_BYTES_MAX;
+use crate::payload::{Payload, PayloadReference};
+use crate::shrink::FillError;
 use crate::turn::UserInput;
 
 impl EventBody {
+    /// The body with its largest values taken out, as the log keeps it and as clients see it; `None` where nothing is
+    /// large, as nearly everywhere. What is taken out goes to `put`, with what stands in its place.
+    pub fn shrunk(&self, mut put: impl FnMut(PayloadReference, Payload)) -> Option<Self> {
+        let mut took = false;
+        let mut put = |reference, payload| {
+            took = true;
+            put(reference, payload);
+        };
+        let shrunk = match self {
+            Self::ItemStarted(logged) if logged.may_shrink() => Self::ItemStarted(logged.shrunk(&mut put)),
+            Self::ItemCompleted(logged) if logged.may_shrink() => {
+                Self::ItemCompleted(logged.shrunk(&mut put))
+            }
+            Self::SteerAccepted(steer) if steer.input.is_large() => {
+                let input = steer.input.shrunk(&mut put);
+                Self::SteerAccepted(SteerAccepted { input, ..steer.clone() })
+            }
+            Self::InputQueued(queued) if queued.input.is_large() => {
+                let input = queued.input.shrunk(&mut put);
+                Self::InputQueued(InputQueued { input, ..queued.clone() })
+            }
+            _ => return None,
+        };
+        took.then_some(shrunk)
+    }
+
     /// The references that stand in it, each once.
     pub fn references(&self) -> Vec<PayloadReference> {
         let mut references = match self {
@@ -51,9 +79,41 @@ impl EventBody {
     }
 }
 
+impl LoggedItem {
+    /// Whether it is worth to look for large values. A tool's input in the form of a reference is wrapped in any case.
+    fn may_shrink(&self) -> bool {
+        const ESCAPED: usize = 6;
+        self.item.text_bytes() * ESCAPED > INLINE_BYTES_MAX / 2
+            || matches!(&self.item.kind, ItemKind::ToolCall { .. } | ItemKind::Extension { .. }
+                if self.item.has_references())
+    }
+
+    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
+        let mut logged = self.clone();
+        logged.item.shrink(INLINE_BYTES_MAX, put);
+        logged
+    }
+}
+
 impl UserInput {
-    /// As the user message that it will be.
+    fn is_large(&self) -> bool {
+        const ESCAPED: usize = 6;
+        let images: usize = self.images.iter().map(|image| image.data.len()).sum();
+        (self.text.len() + images) * ESCAPED > INLINE_BYTES_MAX / 2
+    }
+
+    fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {
+        let mut input = self.clone();
+        input.as_message(|item| item.shrink(INLINE_BYTES_MAX, put));
+        input
+    }
+
     fn fill(&mut self, id: &str, bytes: &[u8]) -> Result<(), FillError> {
+        self.as_message(|item| item.fill(id, bytes))
+    }
+
+    /// Changes it as the user message that it will be.
+    fn as_message<T>(&mut self, change: impl FnOnce(&mut Item) -> T) -> T {
         let Self { text, images } = std::mem::take(self);
         let mut item = Item {
             id: ItemId::from(""),
@@ -64,11 +124,11 @@ impl UserInput {
             started_at: None,
             completed_at: None,
         };
-        let filled = item.fill(id, bytes);
+        let outcome = change(&mut item);
         if let ItemKind::UserMessage { text, images, .. } = item.kind {
             *self = Self { text, images };
         }
-        filled
+        outcome
     }
 }
 
@@ -77,10 +137,8 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::event::LoggedItem;
     use crate::item::Image;
-    use crate::limits::INLINE_BYTES_MAX;
-    use crate::payload::{Payload, Text};
+    use crate::payload::Text;
 
     /// Takes out what is large, and puts it back.
     fn there_and_back(whole: &EventBody) -> (EventBody, EventBody) {
