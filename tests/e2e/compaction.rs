@@ -18,10 +18,9 @@ async fn compact(
 }
 
 fn summary(turn: &Turn) -> (&str, ItemStatus) {
-    match &turn.items[0].kind {
-        ItemKind::Compaction { text } => (text.whole().unwrap(), turn.items[0].status),
-        other => panic!("{other:?}"),
-    }
+    let item = &turn.items[0];
+    let ItemKind::Compaction { text } = &item.kind else { unreachable!("{item:?}") };
+    (text.whole().unwrap(), item.status)
 }
 
 /// The texts that a model was sent, the system prompt left out.
