@@ -1,7 +1,7 @@
 //! What the store costs on this machine, against the budgets of the design: run it by hand, in release mode.
 //!
 //! ```sh
-//! cargo run --release -p raddle-store --example timing [one] [flood] [paced] [many] [long]
+//! cargo run --release -p raddle-store --example timing [one] [flood] [paced] [many] [long] [lists] [delete]
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a measurement that fails has nothing to say")]
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use raddle_protocol::event::{Delta, LoggedItem, ThreadStarted, TurnEnded, TurnStarted};
+use raddle_protocol::event::{Delta, LoggedItem, ThreadArchived, ThreadStarted, TurnEnded, TurnStarted};
 use raddle_protocol::thread::ThreadSettings;
 use raddle_protocol::{
     Event, EventBody, Item, ItemId, ItemKind, ItemStatus, ModelRef, ThreadId, TokenCounts, TokenUsage,
@@ -43,6 +43,12 @@ fn main() {
         }
         if want("long") {
             long_thread(10_000).await;
+        }
+        if want("lists") {
+            lists(100_000).await;
+        }
+        if want("delete") {
+            deletion(100_000).await;
         }
     });
 }
@@ -238,6 +244,75 @@ async fn long_thread(turns: u32) {
     let started = Instant::now();
     assert_eq!(store.branch(&id).await.unwrap().len(), turns as usize);
     println!("the whole branch {:?}", started.elapsed());
+    let header = ThreadStarted { forked_from_id: Some(id), forked_at: parent, ..thread_started() };
+    let started = Instant::now();
+    store.create_thread(ThreadId::generate(), NOW, header).await.unwrap();
+    println!("a fork of it {:?}", started.elapsed());
+    store.close().await;
+}
+
+/// The pages of a long list.
+async fn lists(count: u32) {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(home.path())).unwrap();
+    let making = (0..64).map(|part| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for _ in (part..count).step_by(64) {
+                store.create_thread(ThreadId::generate(), NOW, thread_started()).await.unwrap();
+            }
+        })
+    });
+    for task in making.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let mut taken = Vec::new();
+    for _ in 0..20 {
+        let started = Instant::now();
+        let first = store.list(ListQuery::default()).await.unwrap();
+        let listed = started.elapsed();
+        store.list(ListQuery { cursor: first.next_cursor, ..ListQuery::default() }).await.unwrap();
+        taken.push((listed, started.elapsed() - listed));
+    }
+    taken.sort_unstable();
+    let (first, next) = taken[taken.len() / 2];
+    println!("{count} threads: first list page {first:?}, the next at once {next:?}");
+    store.close().await;
+}
+
+/// What others notice of the deletion of a long thread.
+async fn deletion(items: u32) {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(home.path())).unwrap();
+    let (lease, turn) = begin(&store).await;
+    for batch in 0..items / 1_000 {
+        let message = |number: u32| {
+            let kind = ItemKind::AgentMessage { text: "word ".repeat(200).into() };
+            let id = (batch * 1_000 + number).to_string();
+            event(&turn, EventBody::ItemCompleted(item(&id, kind, ItemStatus::Completed)))
+        };
+        store.append(&lease, (0..1_000).map(message).collect()).await.unwrap();
+    }
+    let body = EventBody::Archived(ThreadArchived { archived: true });
+    store.append(&lease, vec![end(&lease, &turn), Event { turn_id: None, at: NOW, body }]).await.unwrap();
+    let (other, turn) = begin(&store).await;
+    let started = Instant::now();
+    store.delete_thread(&lease).await.unwrap();
+    let deleted = started.elapsed();
+    let mut waits = Vec::new();
+    while started.elapsed() < Duration::from_secs(5) {
+        let one = Instant::now();
+        store.append(&other, vec![delta(&turn)]).await.unwrap();
+        waits.push(one.elapsed());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    waits.sort_unstable();
+    println!(
+        "a thread of {items} items is deleted in {deleted:?}; a delta a millisecond beside it: p50 {:?}, p99 {:?}, max {:?}",
+        waits[waits.len() / 2],
+        waits[waits.len() * 99 / 100],
+        waits[waits.len() - 1],
+    );
     store.close().await;
 }
 

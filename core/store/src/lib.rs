@@ -12,6 +12,11 @@
 //! - **Reading** needs no ownership and waits for nobody: lists ([`Store::list`]), pages of history that cost
 //!   the page whatever the history's length ([`Store::page`]), whole branches. Turns come as their events; who
 //!   reads them folds them, with the same function that folds live notifications (P5).
+//! - **Threads share turns.** A fork costs the same whatever it shares, a rewind moves the head back, and of a deleted
+//!   thread those turns stay that others have ([`Store::delete_thread`]). Nothing of this holds others up: what nobody
+//!   reaches any more is removed a little at a time.
+//! - **Large values** lie beside their events, each once. Pages have references in their place, and [`Store::payload`]
+//!   reads a slice; what the model needs comes whole ([`Store::context`]).
 //! - **Opening** refuses what would lose data later: network mounts, hard-linked or foreign files, newer
 //!   schemas. A damaged file is reported and never replaced. See [`Error`].
 //!

@@ -38,21 +38,30 @@ impl Readers {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Error> {
-        self.read_then(|connection| Ok((work(connection)?, ())), |_, ()| Ok(())).await
+        self.read_then(|connection| Ok((work(connection)?, None)), |_, ()| Ok(())).await
     }
 
-    /// The same, and goes on in that transaction after it has answered.
+    /// The same, but goes on in that transaction after it has answered, if there is a rest to do.
     pub(crate) async fn read_then<T: Send + 'static, R>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Connection) -> Result<(T, R), Trouble> + Send + 'static,
+        work: impl FnOnce(&Connection) -> Result<(T, Option<R>), Trouble> + Send + 'static,
         then: impl FnOnce(&Connection, R) -> rusqlite::Result<()> + Send + 'static,
     ) -> Result<T, Error> {
         let slot = Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::Closed)?;
         let readers = Arc::clone(self);
         let (answer, answered) = oneshot::channel();
         let reading = tokio::task::spawn_blocking(move || {
-            readers.read_now(work, then, answer);
+            let mut answer = Some(answer);
+            let outcome = readers.read_now(work, then, |found| {
+                // Whoever waits no longer is not told.
+                answer.take().map(|answer| answer.send(Ok(found)));
+            });
             drop(slot);
+            match (outcome.transpose(), answer) {
+                (Some(outcome), Some(answer)) => drop(answer.send(outcome)),
+                (Some(Err(error)), None) => tracing::warn!(%error, "the rest of a read failed"),
+                _ => {}
+            }
         });
         if let Ok(outcome) = answered.await {
             return outcome;
@@ -64,42 +73,34 @@ impl Readers {
         }
     }
 
+    /// Gives what was found, unless it was handed to `tell` before the rest was done.
     fn read_now<T, R>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<(T, R), Trouble>,
+        work: impl FnOnce(&Connection) -> Result<(T, Option<R>), Trouble>,
         then: impl FnOnce(&Connection, R) -> rusqlite::Result<()>,
-        answer: oneshot::Sender<Result<T, Error>>,
-    ) {
+        tell: impl FnOnce(T),
+    ) -> Result<Option<T>, Error> {
         let broken = |source| Error::sqlite(&self.path, source);
         let idle = self.idle.lock().pop();
-        let connection = match idle.map_or_else(|| open_reading(&self.path), Ok) {
-            Ok(connection) => connection,
-            Err(error) => return drop(answer.send(Err(error))),
+        let connection = match idle {
+            Some(connection) => connection,
+            None => open_reading(&self.path)?,
         };
-        let transaction = match connection.unchecked_transaction() {
-            Ok(transaction) => transaction,
-            Err(source) => return drop(answer.send(Err(broken(source)))),
+        let transaction = connection.unchecked_transaction().map_err(broken)?;
+        // After a failure the connection goes with its error; a fresh one takes its place.
+        let outcome = match work(&transaction) {
+            Ok((found, None)) => Ok(Some(found)),
+            Ok((found, Some(rest))) => {
+                tell(found);
+                then(&transaction, rest).map_err(broken)?;
+                Ok(None)
+            }
+            Err(Trouble::Refused(error)) => Err(error),
+            Err(Trouble::Broken(source)) => return Err(broken(source)),
         };
-        // Whoever waits no longer is not told.
-        let finished = match work(&transaction) {
-            Ok((found, rest)) => {
-                let _ = answer.send(Ok(found));
-                then(&transaction, rest).and_then(|()| transaction.finish())
-            }
-            Err(Trouble::Refused(error)) => {
-                let _ = answer.send(Err(error));
-                transaction.finish()
-            }
-            Err(Trouble::Broken(source)) => {
-                let _ = answer.send(Err(broken(source)));
-                return;
-            }
-        };
-        match finished {
-            Ok(()) => self.idle.lock().push(connection),
-            // The connection goes with its error; a fresh one takes its place.
-            Err(source) => tracing::warn!(error = %broken(source), "a read could not be finished"),
-        }
+        transaction.finish().map_err(broken)?;
+        self.idle.lock().push(connection);
+        outcome
     }
 
     /// Waits for the reads that run, then refuses all others.

@@ -15,7 +15,7 @@ use crate::send;
 use crate::turn::{self, TurnRow};
 
 /// Events that one bite looks at, at most, so that no batch waits long for it.
-const BITE_EVENTS_MAX: usize = 512;
+const BITE_EVENTS_MAX: usize = 256;
 
 /// Bytes of events that one bite removes, at most; one event more in any case.
 const BITE_BYTES_MAX: i64 = 1024 * 1024;

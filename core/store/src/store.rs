@@ -249,10 +249,8 @@ impl Store {
                 let cursor = |(_, pending): &(_, Pending)| snapshots.cursor(pending.id(), 0, filters);
                 Ok((ListPage { threads, next_cursor: rest.as_ref().map(cursor) }, rest))
             };
-            let rest = move |connection: &rusqlite::Connection, rest: Option<(list::Spot, Pending)>| {
-                if let Some((last, pending)) = rest {
-                    pending.fill(list::rest(connection, &rest_of, last)?);
-                }
+            let rest = move |connection: &rusqlite::Connection, (last, pending): (list::Spot, Pending)| {
+                pending.fill(list::rest(connection, &rest_of, last)?);
                 Ok(())
             };
             return self.inner.readers.read_then(first, rest).await;
