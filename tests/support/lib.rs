@@ -39,6 +39,7 @@
 
 mod client;
 mod golden;
+mod resolve;
 mod tools;
 mod turns;
 mod view;
