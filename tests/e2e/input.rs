@@ -315,7 +315,8 @@ async fn p7_p8_a_client_that_does_not_read_is_dropped() {
     slow.stop_reading();
     world.provider().push(Reply::stream().text(&"x".repeat(200_000)).text("end").stop());
     let turn = quick.start(&thread, "Go").await;
-    assert!(agent_text(&quick.end(&turn).await).ends_with("xend"));
+    let ended = quick.end(&turn).await;
+    assert!(agent_text(&quick.resolve(ended).await).ends_with("xend"));
     assert!(slow.connection().has_overflowed());
     slow.read_on();
     slow.ended().await;

@@ -1,6 +1,6 @@
 //! A connection that writes everything down.
 //!
-//! Neighbours: view, wait.
+//! Neighbours: resolve, view, wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 use raddle::protocol::approval::{Decision, RequestApprovalParams, RequestApprovalResult};
+use raddle::protocol::limits::RESPONSE_BYTES_MAX;
 use raddle::protocol::methods::{
     ClientNotification, ClientRequest, ClientResponse, Method, ServerAnswer, ServerNotification,
     ServerRequest, method,
 };
+use raddle::protocol::payload::json_len;
 use raddle::protocol::rpc::{ClientMessage, ServerMessage};
 use raddle::protocol::server::{ClientCapabilities, ClientInfo, InitializeParams, InitializedParams};
 use raddle::protocol::thread::{ThreadReadParams, ThreadReadResult, ThreadResumeResult, ThreadStatus};
@@ -20,6 +22,7 @@ use raddle::protocol::{ErrorCode, RequestId, RpcError, ThreadId, Turn, TurnId, T
 use raddle::server::Connection;
 use tokio::sync::watch;
 
+use crate::resolve::Payloads;
 use crate::view::View;
 use crate::wait::within;
 
@@ -35,6 +38,7 @@ pub struct Client {
 struct Inner {
     name: String,
     connection: Arc<Connection>,
+    payloads: Payloads,
     log: Mutex<Log>,
     changed: watch::Sender<u64>,
     reading: watch::Sender<bool>,
@@ -83,10 +87,11 @@ pub struct Closed;
 
 impl Client {
     /// A client on a connection that has had no handshake.
-    pub(crate) fn raw(name: &str, connection: Arc<Connection>) -> Self {
+    pub(crate) fn raw(name: &str, connection: Arc<Connection>, payloads: Payloads) -> Self {
         let inner = Arc::new(Inner {
             name: name.to_owned(),
             connection,
+            payloads,
             log: Mutex::new(Log::default()),
             changed: watch::Sender::new(0),
             reading: watch::Sender::new(true),
@@ -353,13 +358,23 @@ impl Client {
         self.request::<method::ThreadRead>(ThreadReadParams::newest(thread.clone())).await.unwrap()
     }
 
-    /// Reads all of a thread, in pages of at most `limit` turns.
+    /// Reads all of a thread, in pages of at most `limit` turns, with all large values.
     pub async fn read_all(&self, thread: &ThreadId, limit: u32) -> Vec<Turn> {
+        let mut turns = self.read_all_as_sent(thread, limit).await;
+        for turn in &mut turns {
+            *turn = self.resolve(turn.clone()).await;
+        }
+        turns
+    }
+
+    /// [`read_all`](Self::read_all) with references where the server has put them.
+    pub async fn read_all_as_sent(&self, thread: &ThreadId, limit: u32) -> Vec<Turn> {
         let mut turns = Vec::new();
         let mut params = ThreadReadParams { thread_id: thread.clone(), cursor: None, limit: Some(limit) };
         loop {
             let mut page = self.request::<method::ThreadRead>(params.clone()).await.unwrap();
             assert!(page.turns.len() <= limit as usize, "a page of more turns than its limit");
+            assert!(json_len(&page) <= RESPONSE_BYTES_MAX, "a page of {} bytes (P7)", json_len(&page));
             page.turns.append(&mut turns);
             turns = page.turns;
             match page.next_cursor {
@@ -371,7 +386,10 @@ impl Client {
 
     /// Resumes a thread with its newest page.
     pub async fn resume(&self, thread: &ThreadId) -> ThreadResumeResult {
-        self.request::<method::ThreadResume>(ThreadReadParams::newest(thread.clone())).await.unwrap()
+        let params = ThreadReadParams::newest(thread.clone());
+        let resumed = self.request::<method::ThreadResume>(params).await.unwrap();
+        assert!(json_len(&resumed) <= RESPONSE_BYTES_MAX, "a resume of {} bytes (P7)", json_len(&resumed));
+        resumed
     }
 
     /// Waits for the question of that number, counted from 0.
@@ -466,6 +484,21 @@ impl Client {
             return Vec::new();
         }
         log.view.threads().map(|(id, turns)| (id.clone(), turns.to_vec())).collect()
+    }
+
+    /// Reads the items of snapshots that came as references, and applies what came after them.
+    pub(crate) async fn settle(&self) {
+        let referenced = self.inner.log.lock().view.referenced();
+        for (turn_id, reference) in referenced {
+            let items = self.referenced_items(&reference).await;
+            self.inner.log.lock().view.settle(&turn_id, items);
+        }
+        self.inner.changed.send_modify(|count| *count += 1);
+    }
+
+    /// What the clients of the world have read of large values.
+    pub(crate) fn payloads(&self) -> &Payloads {
+        &self.inner.payloads
     }
 
     /// Its name, for messages.

@@ -40,6 +40,7 @@
 mod binary;
 mod client;
 mod golden;
+mod resolve;
 mod tools;
 mod turns;
 mod view;

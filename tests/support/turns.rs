@@ -53,8 +53,13 @@ pub fn call(turn: &Turn, id: &str) -> (Item, String) {
 
 /// The turn as it is stored: without the clients' own tokens.
 pub fn without_tokens(turn: &Turn) -> Turn {
-    let items = turn.items.iter().map(|item| item.without_client_token().unwrap_or_else(|| item.clone()));
-    Turn { summary: turn.summary.clone(), items: items.collect() }
+    let mut turn = turn.clone();
+    for item in turn.items.iter_mut() {
+        if let Some(without) = item.without_client_token() {
+            *item = without;
+        }
+    }
+    turn
 }
 
 fn texts(turn: &Turn, text: impl Fn(&ItemKind) -> Option<&Text>) -> Vec<String> {

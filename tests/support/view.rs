@@ -3,13 +3,15 @@
 //! Neighbours: none.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use raddle::protocol::fold::Change;
 use raddle::protocol::methods::ServerNotification;
+use raddle::protocol::payload::{Payload, PayloadReference};
 use raddle::protocol::thread::{ThreadResumeResult, ThreadStatus};
 use raddle::protocol::turn::Queue;
 use raddle::protocol::{
-    ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, Turn, TurnId, TurnStatus, TurnSummary,
+    Item, ItemId, ItemKind, ItemStatus, Text, ThreadId, TokenUsage, Turn, TurnId, TurnStatus, TurnSummary,
 };
 
 /// The fold of one connection's messages, and what was wrong with them.
@@ -27,6 +29,8 @@ pub struct View {
     status: HashMap<ThreadId, ThreadStatus>,
     queues: HashMap<ThreadId, Queue>,
     started: HashSet<ThreadId>,
+    /// What came for turns of a snapshot whose items are a reference: it waits until they are read.
+    held: HashMap<TurnId, Vec<Arc<ServerNotification>>>,
     faults: Vec<String>,
 }
 
@@ -105,9 +109,33 @@ impl View {
         self.threads.remove(thread);
     }
 
+    /// Turns whose items are a reference.
+    pub(crate) fn referenced(&self) -> Vec<(TurnId, PayloadReference)> {
+        let turns = self.threads.values().flatten();
+        turns.filter_map(|turn| Some((turn.summary.id.clone(), turn.items.reference()?.clone()))).collect()
+    }
+
+    /// Puts the items of a turn in the place of their reference, and applies what came since.
+    pub(crate) fn settle(&mut self, id: &TurnId, items: Vec<Item>) {
+        let Some(turn) = self.threads.values_mut().flatten().find(|turn| &turn.summary.id == id) else {
+            return;
+        };
+        turn.items.fill(items);
+        let summary = turn.summary.clone();
+        let held = self.held.remove(id).unwrap_or_default();
+        // Whoever held these back has seen the turn's end already.
+        turn.summary.status = TurnStatus::InProgress;
+        for notification in held {
+            self.take_change(&notification);
+        }
+        if let Some(turn) = self.threads.values_mut().flatten().find(|turn| &turn.summary.id == id) {
+            turn.summary = summary;
+        }
+    }
+
     /// Takes one notification.
-    pub(crate) fn take(&mut self, notification: &ServerNotification) {
-        match notification {
+    pub(crate) fn take(&mut self, notification: &Arc<ServerNotification>) {
+        match &**notification {
             ServerNotification::ThreadStarted(n) => {
                 let is_new = self.started.insert(n.thread.id.clone());
                 self.expect(is_new, || format!("thread {} started twice", n.thread.id));
@@ -143,9 +171,16 @@ impl View {
             }
             _ => {}
         }
-        if let Some((thread, turn, change)) = Change::of_notification(notification) {
-            self.apply(thread, turn, change, notification);
+        self.take_change(notification);
+    }
+
+    fn take_change(&mut self, notification: &Arc<ServerNotification>) {
+        let Some((thread, turn_id, change)) = Change::of_notification(notification) else { return };
+        let waits = |turn: &Turn| turn.items.reference().is_some() && !matches!(change, Change::Summary(_));
+        if self.turn(turn_id).is_some_and(waits) {
+            return self.held.entry(turn_id.clone()).or_default().push(notification.clone());
         }
+        self.apply(thread, turn_id, change, notification);
     }
 
     fn expect(&mut self, holds: bool, fault: impl FnOnce() -> String) {
@@ -222,7 +257,7 @@ fn check(turn: &Turn, change: Change<'_>, notification: &ServerNotification, fau
                 match (&open.kind, &item.kind) {
                     (ItemKind::AgentMessage { text: summed }, ItemKind::AgentMessage { text })
                     | (ItemKind::Reasoning { text: summed }, ItemKind::Reasoning { text })
-                        if summed != text =>
+                        if !is_sum(summed, text) =>
                     {
                         faults.push(format!(
                             "item {}: its deltas give {} bytes of text, its end has {}",
@@ -249,5 +284,17 @@ fn check(turn: &Turn, change: Change<'_>, notification: &ServerNotification, fau
             }
         }
         Change::Summary(_) => {}
+    }
+}
+
+/// Whether a text that was added up is the text of the item's end. Where a part of either stands elsewhere, its bytes count.
+fn is_sum(summed: &Text, text: &Text) -> bool {
+    let bytes = |text: &Text| text.reference().map_or(0, |part| part.bytes) + text.len() as u64;
+    match (summed.whole(), text.reference()) {
+        (Some(whole), Some(reference)) if text.as_str().is_empty() => {
+            &Payload::text(whole).reference() == reference
+        }
+        (Some(whole), None) => text == whole,
+        _ => bytes(summed) == bytes(text),
     }
 }

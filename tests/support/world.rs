@@ -1,6 +1,6 @@
 //! A world to test in, and the checks at its end.
 //!
-//! Neighbours: client, turns.
+//! Neighbours: client, resolve, turns.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,12 +13,13 @@ use raddle::engine::{ModelLimits, RetryPolicy};
 use raddle::protocol::methods::method;
 use raddle::protocol::thread::{ApprovalMode, ThreadListParams, ThreadStartParams};
 use raddle::protocol::{ModelCost, ModelRef, ThreadId, Turn, TurnStatus};
-use raddle::server::Server;
+use raddle::server::{Server, ServerOptions};
 use raddle::{Options, Raddle};
 use raddle_fakes::Provider;
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::resolve::Payloads;
 use crate::turns::without_tokens;
 
 /// The id of the fake provider in the engine's configuration.
@@ -83,6 +84,7 @@ impl Setup {
             provider,
             raddle,
             clients: Mutex::new(Vec::new()),
+            payloads: Payloads::default(),
             named: AtomicU32::new(0),
             finished: false,
         }
@@ -131,6 +133,7 @@ pub struct World {
     provider: Provider,
     raddle: Raddle,
     clients: Mutex<Vec<Client>>,
+    payloads: Payloads,
     named: AtomicU32,
     finished: bool,
 }
@@ -197,7 +200,7 @@ impl World {
     /// A client of another server on the same engine, that has said nothing yet.
     pub fn raw_client_of(&self, server: &Server) -> Client {
         let number = self.named.fetch_add(1, Ordering::Relaxed) + 1;
-        let client = Client::raw(&format!("client {number}"), server.connect());
+        let client = Client::raw(&format!("client {number}"), server.connect(), self.payloads.clone());
         self.clients.lock().push(client.clone());
         client
     }
@@ -211,7 +214,12 @@ impl World {
 
     /// A server on the same engine whose connections may have `bytes_max` bytes waiting.
     pub fn server_with_outbox_bound(&self, bytes_max: usize) -> Server {
-        Server::with_outbox_bound(self.raddle.server().engine().clone(), bytes_max)
+        self.server_with(ServerOptions { outbox_bytes_max: bytes_max, ..ServerOptions::default() })
+    }
+
+    /// A server of its own on the same engine.
+    pub fn server_with(&self, options: ServerOptions) -> Server {
+        Server::with_options(self.raddle.server().engine().clone(), options)
     }
 
     /// A new thread in the project with full access.
@@ -230,6 +238,11 @@ impl World {
 
     /// Closes the engine and opens it again on the same home. All connections end.
     pub async fn reopen(&mut self) {
+        for client in self.clients() {
+            if !client.is_ended() {
+                client.settle().await;
+            }
+        }
         self.raddle.close().await;
         self.await_ends().await;
         self.raddle = self.setup.open(&self.home, &self.provider).await;
@@ -241,9 +254,12 @@ impl World {
         self.reopen().await;
     }
 
+    fn clients(&self) -> Vec<Client> {
+        self.clients.lock().clone()
+    }
+
     async fn await_ends(&self) {
-        let clients = self.clients.lock().clone();
-        for client in clients {
+        for client in self.clients() {
             client.read_on();
             client.ended().await;
         }
@@ -258,7 +274,7 @@ impl World {
     pub async fn finish(mut self) {
         // First, so that a failed check is not followed by the complaint that there was none.
         self.finished = true;
-        let watchers = self.clients.lock().clone();
+        let watchers = self.clients();
         for client in &watchers {
             client.read_on();
             if client.is_ended() {
@@ -284,28 +300,37 @@ impl World {
         }
         let mut histories = Vec::new();
         for (thread, archived) in threads {
-            let turns = reader.read_all(&thread, 50).await;
-            assert_eq!(turns, reader.read_all(&thread, 3).await, "pages of other sizes differ (P5)");
+            let turns = reader.read_all_as_sent(&thread, 50).await;
+            assert_eq!(turns, reader.read_all_as_sent(&thread, 3).await, "pages of other sizes differ (P5)");
+            let history = History::new(turns, &reader).await;
             if archived {
-                histories.push((thread, turns));
+                histories.push((thread, history));
                 continue;
             }
-            let resumed = reader.resume(&thread).await;
+            let turns = &history.as_sent;
+            let mut resumed = reader.resume(&thread).await;
             assert_eq!(resumed.running_turn, None, "a turn still runs at the end of the test");
             // A page ends after 50 turns, or earlier when its texts are large.
             let newest = turns.len().saturating_sub(resumed.turns.len());
-            assert!(turns[newest..] == resumed.turns, "resume differs from read (P5)");
             assert_eq!(resumed.next_cursor.is_some(), newest > 0, "a page that ends early has a cursor");
-            histories.push((thread, turns));
+            for (at, turn) in resumed.turns.iter_mut().enumerate() {
+                // Beside much that is live, a resume may refer to the items of a turn that a read has inline.
+                if *turn != turns[newest + at] {
+                    *turn = reader.resolve(turn.clone()).await;
+                    assert!(*turn == history.whole[newest + at], "resume differs from read (P5)");
+                }
+            }
+            histories.push((thread, history));
         }
         let mut faults = Vec::new();
         for client in &watchers {
+            client.settle().await;
             for (thread, folded) in client.folded() {
-                let Some((_, turns)) = histories.iter().find(|(id, _)| *id == thread) else {
+                let Some((_, history)) = histories.iter().find(|(id, _)| *id == thread) else {
                     faults.push(format!("{}: thread {thread} is in no list", client.name()));
                     continue;
                 };
-                compare(&folded, turns, client, &mut faults);
+                compare(&folded, history, client, &mut faults).await;
             }
             faults.extend(client.faults().into_iter().map(|fault| format!("{}: {fault}", client.name())));
         }
@@ -321,8 +346,11 @@ impl World {
         assert_eq!(reader.faults(), Vec::<String>::new());
         self.raddle = self.setup.open(&self.home, &self.provider).await;
         let reader = self.client().await;
-        for (thread, turns) in histories {
-            assert_eq!(turns, reader.read_all(&thread, 50).await, "a restart changed the history (P5)");
+        for (thread, history) in histories {
+            let turns = reader.read_all_as_sent(&thread, 50).await;
+            assert_eq!(history.as_sent, turns, "a restart changed the history (P5)");
+            let whole = History::new(turns, &reader).await.whole;
+            assert!(history.whole == whole, "a restart changed what the history refers to (P5)");
         }
         self.raddle.close().await;
     }
@@ -354,12 +382,30 @@ async fn all_threads(reader: &Client) -> Vec<(ThreadId, bool)> {
     ids
 }
 
+/// A thread's turns.
+struct History {
+    /// With references where the server has put them.
+    as_sent: Vec<Turn>,
+    /// With all values.
+    whole: Vec<Turn>,
+}
+
+impl History {
+    async fn new(as_sent: Vec<Turn>, reader: &Client) -> Self {
+        let mut whole = Vec::new();
+        for turn in &as_sent {
+            whole.push(reader.resolve(turn.clone()).await);
+        }
+        Self { as_sent, whole }
+    }
+}
+
 /// Compares what a client has folded with what is saved. A client that left in the middle of a turn, or came in the
 /// middle of the history, has a part of it; what it has must be the same and in one piece.
-fn compare(folded: &[Turn], saved: &[Turn], client: &Client, faults: &mut Vec<String>) {
+async fn compare(folded: &[Turn], history: &History, client: &Client, faults: &mut Vec<String>) {
     let mut last = None;
     for turn in folded {
-        let Some(at) = saved.iter().position(|known| known.summary.id == turn.summary.id) else {
+        let Some(at) = history.as_sent.iter().position(|known| known.summary.id == turn.summary.id) else {
             faults.push(format!("{}: turn {} is not saved (P5)", client.name(), turn.summary.id));
             continue;
         };
@@ -368,13 +414,19 @@ fn compare(folded: &[Turn], saved: &[Turn], client: &Client, faults: &mut Vec<St
         }
         last = Some(at);
         let seen_whole = turn.summary.status != TurnStatus::InProgress;
-        if seen_whole && without_tokens(turn) != saved[at] {
-            faults.push(format!(
-                "{}: watching differs from reading (P5)\n  watched: {:#?}\n  read: {:#?}",
-                client.name(),
-                without_tokens(turn),
-                saved[at]
-            ));
+        if seen_whole {
+            let (mut watched, mut saved) = (without_tokens(turn), &history.as_sent[at]);
+            // An item is the same on both ways, its references included. Only items that are referred to as a whole have to
+            // be looked at whole.
+            if saved.items.reference().is_some() {
+                (watched, saved) = (client.resolve(watched).await, &history.whole[at]);
+            }
+            if watched != *saved {
+                faults.push(format!(
+                    "{}: watching differs from reading (P5)\n  watched: {watched:#?}\n  read: {saved:#?}",
+                    client.name(),
+                ));
+            }
         } else if !seen_whole && !client.is_ended() {
             faults.push(format!("{}: turn {} never ended", client.name(), turn.summary.id));
         }

@@ -16,7 +16,7 @@ use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
     Thread, ThreadListParams, ThreadNotification, ThreadSettings, ThreadStartParams,
 };
-use raddle_protocol::{ModelInfo, ModelRef, ThreadId};
+use raddle_protocol::{ModelInfo, ModelRef, ThreadId, Turn, TurnId};
 use raddle_store::{Counters, ListQuery, PayloadSlice, Store, StoreOptions};
 use raddle_tools::Toolbox;
 
@@ -141,6 +141,14 @@ impl Engine {
     ) -> Result<History, Error> {
         let limit = page_limit(limit, HISTORY_PAGE_TURNS_MAX, HISTORY_PAGE_TURNS_MAX)?;
         self.shared.read_history(id, cursor, limit).await
+    }
+
+    /// Reads one turn of a thread as a reader sees it; `None` for one that is not on the thread's branch any more.
+    ///
+    /// # Errors
+    /// [`raddle_store::Error::ThreadNotFound`] as [`Error::Store`].
+    pub async fn turn(&self, id: &ThreadId, turn: &TurnId) -> Result<Option<Turn>, Error> {
+        self.shared.read_turn(id, turn).await
     }
 
     /// Lists threads, newest activity first.

@@ -46,6 +46,13 @@ impl Shared {
         Ok(History { thread: self.describe(row), turns, next_cursor: page.next_cursor, ended_head })
     }
 
+    /// Reads one turn of the branch as it is saved.
+    pub(crate) async fn read_turn(&self, id: &ThreadId, turn: &TurnId) -> Result<Option<Turn>, Error> {
+        let living = self.is_living(id);
+        let stored = self.store.turn(id, turn).await?;
+        Ok(stored.and_then(|stored| fold(&stored, living)))
+    }
+
     /// Whether a turn without an end runs here. Loading closes what a crash left open, so in a loaded thread it does,
     /// unless its log cannot be written any more.
     fn is_living(&self, id: &ThreadId) -> bool {

@@ -37,7 +37,7 @@ pub const FAR_END_AFTER: Duration = Duration::from_secs(11);
 /// Dropping it closes its connection: its subscriptions end, running turns go on. Over bytes, what was not yet written is
 /// lost then, and a server's process that it started is killed; [`shutdown`](Self::shutdown) first.
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     initialized: InitializeResult,
     pump: Mutex<Option<JoinHandle<()>>>,
     pumping: AbortHandle,

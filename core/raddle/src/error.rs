@@ -30,6 +30,20 @@ pub enum ClientError {
         /// What the system says.
         message: String,
     },
+    /// What a reference stands for is more than the caller takes.
+    #[error("the payload has {bytes} bytes, more than {bytes_max}")]
+    PayloadTooLarge {
+        /// Bytes of the payload.
+        bytes: u64,
+        /// How many the caller takes.
+        bytes_max: u64,
+    },
+    /// What came of a payload is not what its reference says: a server of another version, or a bug.
+    #[error("the payload cannot be read: {message}")]
+    UnreadablePayload {
+        /// What does not fit.
+        message: String,
+    },
     /// The answer was another method's: a bug of ours.
     #[error("the answer to `{method}` had another method's shape")]
     UnexpectedResult {

@@ -46,6 +46,7 @@ mod error;
 mod host;
 mod link;
 mod notifications;
+mod payload;
 mod process;
 mod pump;
 
@@ -53,6 +54,7 @@ pub use client::{Client, FAR_END_AFTER, Registration};
 pub use error::{ClientError, OpenError};
 pub use host::{Options, Raddle, create_in_process_client};
 pub use notifications::Notifications;
+pub use payload::PayloadReader;
 pub use process::{ServerStderr, SpawnOptions};
 pub use pump::HANDLERS_RUNNING_MAX;
 pub use raddle_server::Answered;

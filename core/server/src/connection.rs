@@ -1,6 +1,6 @@
 //! One end of one client: its handshake, its running requests, what it was asked, and its outbox.
 //!
-//! Neighbours: dispatch, lanes, outbox, responder, server, size, transport.
+//! Neighbours: dispatch, lanes, outbox, payload, responder, server, size, transport.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -361,7 +361,7 @@ impl Subscriber for Connection {
         if self.opted_out.get().is_some_and(|out| !out.is_empty() && out.contains(notification.method())) {
             return;
         }
-        self.push(ServerMessage::Notification(notification.clone()));
+        self.push(ServerMessage::Notification(self.server.payloads.shown(notification)));
     }
 
     fn ask(&self, request: ServerRequest, sink: AskSink) -> AskId {
@@ -377,6 +377,8 @@ impl Subscriber for Connection {
             state.asked.insert(ask, Asked { method: request.method(), sink });
             ask
         };
+        let ServerRequest::ItemToolCallRequestApproval(params) = &request;
+        self.server.payloads.asked(params);
         self.push(ServerMessage::Request { id: ask_id(ask), request });
         ask
     }

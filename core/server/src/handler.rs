@@ -3,6 +3,7 @@
 //! Neighbours: none.
 
 pub(crate) mod change;
+mod page;
 pub(crate) mod payload;
 pub(crate) mod server;
 pub(crate) mod thread;

@@ -14,6 +14,7 @@ mod dispatch;
 mod handler;
 mod lanes;
 mod outbox;
+mod payload;
 mod responder;
 mod serve;
 mod server;
@@ -22,6 +23,7 @@ pub mod transport;
 
 pub use connection::{Answered, Connection, REQUESTS_RUNNING_MAX};
 pub use outbox::{Outbox, Pushed};
+pub use payload::{Clock, PAYLOAD_MEMORY_BYTES_MAX, PAYLOAD_REFERENCES_MAX};
 pub use server::{
     SHUTDOWN_ACCEPTED_FIRST, SHUTDOWN_ANSWERS_AFTER, SHUTDOWN_ENDS_AFTER, Server, ServerOptions,
     ShutdownTimes,

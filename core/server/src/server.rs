@@ -1,6 +1,6 @@
 //! The server: an engine and the connections to it.
 //!
-//! Neighbours: connection.
+//! Neighbours: connection, payload.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connection;
+use crate::payload::{Clock, PAYLOAD_MEMORY_BYTES_MAX, Payloads};
 
 /// How long a shutdown gives requests that still run when the engine has stopped: there is not much left for them to do.
 const ANSWERS_AFTER_ENGINE: Duration = Duration::from_millis(500);
@@ -63,6 +64,10 @@ pub struct ServerOptions {
     pub shutdown: ShutdownTimes,
     /// What is wrong with this process and so with each of its threads; the responses that open a thread carry it.
     pub standing_warnings: Vec<Warning>,
+    /// Bytes of large values that may be in memory; at more, those unused for longest go.
+    pub payload_memory_bytes_max: usize,
+    /// Tells when references to large values expire.
+    pub clock: Clock,
 }
 
 impl Default for ServerOptions {
@@ -71,6 +76,8 @@ impl Default for ServerOptions {
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             shutdown: ShutdownTimes::default(),
             standing_warnings: Vec::new(),
+            payload_memory_bytes_max: PAYLOAD_MEMORY_BYTES_MAX,
+            clock: Clock::default(),
         }
     }
 }
@@ -97,6 +104,7 @@ pub(crate) struct Shared {
     pub(crate) outbox_bytes_max: usize,
     pub(crate) shutdown: ShutdownTimes,
     pub(crate) standing_warnings: Vec<Warning>,
+    pub(crate) payloads: Payloads,
     connections: Mutex<Vec<std::sync::Weak<Connection>>>,
 }
 
@@ -127,6 +135,7 @@ impl Server {
                 outbox_bytes_max: options.outbox_bytes_max,
                 shutdown: options.shutdown,
                 standing_warnings: options.standing_warnings,
+                payloads: Payloads::new(options.clock, options.payload_memory_bytes_max),
                 connections: Mutex::new(Vec::new()),
             }),
         }

@@ -7,6 +7,7 @@
 use raddle_protocol::item::value_bytes;
 use raddle_protocol::methods::{ClientResponse, ServerNotification, ServerRequest};
 use raddle_protocol::rpc::ServerMessage;
+use raddle_protocol::thread::Thread;
 use raddle_protocol::turn::Queue;
 use raddle_protocol::{Item, Turn};
 
@@ -49,10 +50,15 @@ fn response_bytes(response: &ClientResponse) -> usize {
                 + result.running_turn.as_ref().map_or(0, turn_bytes)
                 + queue_bytes(&result.queue)
         }
-        ClientResponse::ThreadList(result) => result.threads.len() * MESSAGE_BYTES,
+        ClientResponse::ThreadList(result) => result.threads.iter().map(thread_bytes).sum(),
+        ClientResponse::PayloadRead(chunk) => chunk.data.len(),
         ClientResponse::ModelList(result) => result.models.len() * MESSAGE_BYTES,
         _ => 0,
     }
+}
+
+fn thread_bytes(thread: &Thread) -> usize {
+    MESSAGE_BYTES + thread.cwd.len() + thread.settings.instructions.as_ref().map_or(0, String::len)
 }
 
 fn queue_bytes(queue: &Queue) -> usize {

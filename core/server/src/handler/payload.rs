@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use raddle_protocol::RpcError;
-use raddle_protocol::payload::{PayloadReadParams, PayloadReadResult};
+use raddle_protocol::payload::PayloadReadParams;
 
 use crate::connection::Connection;
 use crate::responder::Responder;
 
-pub(crate) async fn read(_connection: &Arc<Connection>, params: PayloadReadParams, responder: Responder) {
-    let error = RpcError::invalid_params(format!("there is no payload `{}`", params.id));
-    responder.finish(Err::<PayloadReadResult, _>(error.with_reason("unknownPayload")));
+pub(crate) async fn read(connection: &Arc<Connection>, params: PayloadReadParams, responder: Responder) {
+    let server = &connection.server;
+    responder.finish(server.payloads.read(&server.engine, params).await);
 }

@@ -20,10 +20,13 @@ pub(crate) async fn models(connection: &Arc<Connection>, responder: Responder) {
 pub(crate) fn diagnostics(connection: &Arc<Connection>, responder: Responder) {
     let server = &connection.server;
     let vitals = server.engine.vitals();
+    let (payload_files, payload_bytes) = server.payloads.live();
     responder.finish(Ok::<_, RpcError>(DiagnosticsResult {
         rss_bytes: rss_bytes().unwrap_or(0),
         loaded_threads: vitals.loaded_threads,
         loading_threads: vitals.loading_threads,
+        payload_files,
+        payload_bytes,
         uptime_ms: u64::try_from(server.opened_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         connections: server.engine.hub().len() as u64,
         dropped_connections: server.dropped_connections.load(Ordering::Relaxed),

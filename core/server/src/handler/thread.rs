@@ -1,19 +1,19 @@
 //! Handlers of `thread/…`.
 //!
-//! Neighbours: connection, responder.
+//! Neighbours: connection, page, responder.
 
 use std::sync::Arc;
 
 use raddle_engine::{Answer, Attach, Error, History, Live};
+use raddle_protocol::RpcError;
 use raddle_protocol::methods::ClientResponse;
 use raddle_protocol::thread::{
-    ThreadForkParams, ThreadForkResult, ThreadListParams, ThreadListResult, ThreadReadParams,
-    ThreadReadResult, ThreadResumeResult, ThreadSettingsUpdateParams, ThreadSettingsUpdateResult,
-    ThreadStartParams, ThreadStartResult,
+    ThreadForkParams, ThreadForkResult, ThreadListParams, ThreadReadParams, ThreadResumeResult,
+    ThreadSettingsUpdateParams, ThreadSettingsUpdateResult, ThreadStartParams, ThreadStartResult,
 };
-use raddle_protocol::{RpcError, TurnStatus};
 use tokio::sync::oneshot;
 
+use super::page::{self, Beside, Page};
 use crate::connection::Connection;
 use crate::responder::Responder;
 
@@ -40,13 +40,8 @@ pub(crate) async fn fork(connection: &Arc<Connection>, params: ThreadForkParams,
 }
 
 pub(crate) async fn read(connection: &Arc<Connection>, params: ThreadReadParams, responder: Responder) {
-    let engine = &connection.server.engine;
-    let result = engine.read(&params.thread_id, params.cursor.as_deref(), params.limit).await;
-    responder.finish(result.map(|history| ThreadReadResult {
-        thread: history.thread,
-        turns: history.turns,
-        next_cursor: history.next_cursor,
-    }));
+    let page = Page::read(&connection.server, &params, Beside::Nothing).await;
+    responder.finish(page.map(|page| page.answered(&connection.server.payloads)));
 }
 
 /// Reads a page, then subscribes and answers in one step of the thread. When a turn ended in between, the page is not
@@ -54,17 +49,17 @@ pub(crate) async fn read(connection: &Arc<Connection>, params: ThreadReadParams,
 pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParams, mut responder: Responder) {
     let engine = &connection.server.engine;
     for _ in 0..RESUME_READS_MAX {
-        let history = match read_loaded(connection, &params).await {
-            Ok(history) => history,
+        let page = match read_loaded(connection, &params).await {
+            Ok(page) => page,
             Err(error) => return responder.finish(Err::<ClientResponse, _>(error)),
         };
-        let expected_head = params.cursor.is_none().then(|| history.ended_head.clone());
+        let expected_head = params.cursor.is_none().then(|| page.ended_head.clone());
         let (returned, again) = oneshot::channel();
         let subscriber = connection.clone();
         let deliver = Answer::new(move |live: Result<Live, Error>| match live {
             Ok(live) => {
-                subscriber.will_subscribe(&history.thread.id);
-                responder.finish(Ok::<_, RpcError>(resumed(&subscriber, history, live)));
+                subscriber.will_subscribe(&page.thread.id);
+                responder.finish(Ok::<_, RpcError>(resumed(&subscriber, page, live)));
             }
             Err(Error::StaleHistory) => {
                 let _ = returned.send(responder);
@@ -84,7 +79,8 @@ pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParam
     let deliver = Answer::new(move |read: Result<(History, Live), Error>| match read {
         Ok((history, live)) => {
             subscriber.will_subscribe(&history.thread.id);
-            responder.finish(Ok::<_, RpcError>(resumed(&subscriber, history, live)));
+            let page = Page::of(history, Beside::Live);
+            responder.finish(Ok::<_, RpcError>(resumed(&subscriber, page, live)));
         }
         Err(error) => responder.finish(Err::<ClientResponse, _>(error)),
     });
@@ -92,33 +88,18 @@ pub(crate) async fn resume(connection: &Arc<Connection>, params: ThreadReadParam
     engine.attach_reading(&thread_id, cursor, limit, connection.clone(), deliver).await;
 }
 
-async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) -> Result<History, Error> {
-    let engine = &connection.server.engine;
+async fn read_loaded(connection: &Arc<Connection>, params: &ThreadReadParams) -> Result<Page, Error> {
     // Loading closes what a crash left open, so it comes before reading.
-    engine.load(&params.thread_id).await?;
-    let history = engine.read(&params.thread_id, params.cursor.as_deref(), params.limit).await?;
-    Ok(history)
+    connection.server.engine.load(&params.thread_id).await?;
+    Page::read(&connection.server, params, Beside::Live).await
 }
 
-fn resumed(connection: &Connection, history: History, live: Live) -> ThreadResumeResult {
-    let mut thread = history.thread;
-    thread.status = live.status;
-    thread.settings = live.settings;
-    let is_over = |turn: &raddle_protocol::Turn| turn.summary.status != TurnStatus::InProgress;
-    ThreadResumeResult {
-        thread,
-        turns: history.turns.into_iter().filter(is_over).collect(),
-        next_cursor: history.next_cursor,
-        running_turn: live.running_turn,
-        queue: live.queue,
-        usage: live.usage,
-        warnings: connection.standing_warnings(),
-    }
+fn resumed(connection: &Connection, page: Page, live: Live) -> ThreadResumeResult {
+    page.resumed(&connection.server.payloads, live, connection.standing_warnings())
 }
 
 pub(crate) async fn list(connection: &Arc<Connection>, params: ThreadListParams, responder: Responder) {
-    let result = connection.server.engine.list(params).await;
-    responder.finish(result.map(|(threads, next_cursor)| ThreadListResult { threads, next_cursor }));
+    responder.finish(page::list(&connection.server, params).await);
 }
 
 pub(crate) async fn update_settings(
