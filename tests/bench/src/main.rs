@@ -9,6 +9,7 @@ mod host;
 mod memory;
 mod open;
 mod report;
+mod scale;
 mod stream;
 
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ enum Only {
     Paced,
     Crowd,
     Memory,
+    Scale,
 }
 
 /// What the bench runs in processes of its own.
@@ -60,6 +62,12 @@ enum Part {
         /// How many.
         threads: usize,
     },
+    /// Prints the resident memory of a process that opens a large home, reads its long threads, and leaves them, in bytes.
+    #[command(hide = true)]
+    RssScale {
+        /// Where it lies.
+        home: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -67,6 +75,7 @@ fn main() -> ExitCode {
     let result = match arguments.part {
         Some(Part::RssBare) => memory::print_bare(),
         Some(Part::RssThreads { threads }) => memory::print_with_threads(threads),
+        Some(Part::RssScale { ref home }) => scale::print_memory(home),
         None => run(&arguments),
     };
     match result {
@@ -89,6 +98,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     stream::measure(&mut report, provider.port(), arguments.runs, wanted)?;
     if wanted(Only::Memory) {
         memory::measure(&mut report)?;
+    }
+    if wanted(Only::Scale) {
+        scale::measure(&mut report)?;
     }
     report.print();
     match &arguments.json {

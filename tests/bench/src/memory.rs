@@ -22,7 +22,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn in_child(arguments: &[&str]) -> Result<Vec<f64>, Failure> {
+pub(crate) fn in_child(arguments: &[&str]) -> Result<Vec<f64>, Failure> {
     let output = Command::new(std::env::current_exe()?).args(arguments).output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
@@ -32,7 +32,7 @@ fn in_child(arguments: &[&str]) -> Result<Vec<f64>, Failure> {
 }
 
 /// Resident memory in bytes.
-fn rss() -> Result<u64, Failure> {
+pub(crate) fn rss() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
     let kib: u64 = line.split_whitespace().nth(1).ok_or("no VmRSS")?.parse()?;

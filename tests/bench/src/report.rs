@@ -20,6 +20,9 @@ const BUDGETS: &[(&str, f64)] = &[
     ("rss_idle_mib", 15.0),
     ("rss_per_thread_kib", 50.0),
     ("store_bytes_per_thread", 4_096.0),
+    ("scale_list_ms", 5.0),
+    ("scale_read_ms", 5.0),
+    ("scale_fork_ms", 5.0),
 ];
 
 /// Figures by name; units are last in a name.
