@@ -25,6 +25,7 @@ mod life;
 mod mounts;
 mod ownership;
 mod plan;
+mod queue;
 mod reopened;
 mod threads;
 mod witness;
