@@ -1,6 +1,6 @@
 //! What can be done to a whole thread: started with an id of one's own, named, put away, deleted, forked, rewound.
 
-use raddle::protocol::methods::{ServerNotification, method};
+use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
 use raddle::protocol::thread::{
     ApprovalMode, Thread, ThreadForkParams, ThreadIdParams, ThreadListParams, ThreadNameSetParams,
     ThreadReadParams, ThreadRewindParams, ThreadSettingsUpdateParams, ThreadStartParams, ThreadStatus,
@@ -172,6 +172,32 @@ async fn an_archived_thread_can_be_read_and_nothing_else() {
     assert_eq!(client.notifications(|n| matches!(n, ServerNotification::ThreadUnarchived(_))).len(), 1);
     assert_eq!(client.notifications(|n| matches!(n, ServerNotification::ThreadArchived(_))).len(), 1);
     ask(&world, &client, &thread, "two").await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_are_sent_at_once_happen_one_after_the_other() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    ask(&world, &client, &thread, "one").await;
+    for round in 0..20 {
+        let name = ThreadNameSetParams { thread_id: thread.clone(), name: Some(format!("round {round}")) };
+        let settings = ThreadSettingsUpdateParams {
+            approval_mode: Some(ApprovalMode::FullAccess),
+            ..ThreadSettingsUpdateParams::new(thread.clone())
+        };
+        let named_id = client.send(ClientRequest::ThreadNameSet(name)).await;
+        let set = client.send(ClientRequest::ThreadSettingsUpdate(settings)).await;
+        let archived = client.send(ClientRequest::ThreadArchive(named(&thread))).await;
+        let back = client.send(ClientRequest::ThreadUnarchive(named(&thread))).await;
+        client.answer_to::<method::ThreadNameSet>(&named_id).await.unwrap();
+        client.answer_to::<method::ThreadSettingsUpdate>(&set).await.unwrap();
+        client.answer_to::<method::ThreadArchive>(&archived).await.unwrap();
+        client.answer_to::<method::ThreadUnarchive>(&back).await.unwrap();
+    }
+    let read = client.read(&thread).await.thread;
+    assert_eq!((read.name.as_deref(), read.archived), (Some("round 19"), false));
     world.finish().await;
 }
 

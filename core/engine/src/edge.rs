@@ -26,7 +26,9 @@ impl From<Error> for RpcError {
                     None => error,
                 }
             }
-            Error::Starting(_) | Error::StillSettling(_) => RpcError::new(ErrorCode::TurnInProgress, message),
+            Error::Busy(_) | Error::Starting(_) | Error::StillSettling(_) => {
+                RpcError::new(ErrorCode::TurnInProgress, message)
+            }
             Error::Archived(_) => RpcError::invalid_params(message).with_reason("archived"),
             Error::NotArchived(_) => RpcError::new(ErrorCode::ThreadNotArchived, message),
             Error::ShuttingDown => RpcError::new(ErrorCode::ShuttingDown, message),

@@ -26,6 +26,9 @@ pub enum Error {
         /// A word for programs.
         reason: Option<&'static str>,
     },
+    /// The thread runs a turn, or has one waiting.
+    #[error("thread {0} has a turn running or waiting; wait for its end, or interrupt it")]
+    Busy(ThreadId),
     /// A turn is just being started.
     #[error("a turn is just being started in thread {0}; wait for it, or interrupt it")]
     Starting(ThreadId),

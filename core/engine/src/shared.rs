@@ -322,12 +322,12 @@ impl Shared {
         let loaded = driver::load(self, id).await?;
         let row = self.store.thread(id).await?;
         self.failed.lock().remove(id);
-        let handle = driver::spawn(self, id.clone(), row.cwd.into(), loaded, Vec::new());
+        // Before its task begins, which may be over at once and say so.
         self.hub.broadcast(ServerNotification::ThreadStatusChanged(ThreadStatusNotification {
             thread_id: id.clone(),
             status: ThreadStatus::Idle,
         }));
-        Ok(handle)
+        Ok(driver::spawn(self, id.clone(), row.cwd.into(), loaded, Vec::new()))
     }
 
     /// Creates a thread and loads it. Its slot is there before its row, so whoever finds the row meets the slot, and no

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use raddle_engine::{Answer, Error};
 use raddle_protocol::methods::ClientResponse;
 use raddle_protocol::{ErrorCode, RequestId, RpcError};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::connection::Connection;
 
@@ -41,6 +41,20 @@ impl Responder {
         result: impl FnOnce(T) -> R + Send + 'static,
     ) -> Answer<T> {
         Answer::new(move |outcome: Result<T, Error>| self.finish(outcome.map(result)))
+    }
+
+    /// [`answer`](Self::answer), and a receiver that ends when it was given: for requests that those behind them on the
+    /// lane must find done.
+    pub(crate) fn awaited<T, R: Into<ClientResponse>>(
+        self,
+        result: impl FnOnce(T) -> R + Send + 'static,
+    ) -> (Answer<T>, oneshot::Receiver<()>) {
+        let (given, wait) = oneshot::channel();
+        let answer = Answer::new(move |outcome: Result<T, Error>| {
+            self.finish(outcome.map(result));
+            drop(given);
+        });
+        (answer, wait)
     }
 
     fn give(&mut self, result: Result<ClientResponse, RpcError>) {

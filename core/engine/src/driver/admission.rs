@@ -52,6 +52,9 @@ pub(super) enum Purpose {
         turn_id: TurnId,
         answer: Answer<TokenUsage>,
     },
+    Archive {
+        answer: Answer<()>,
+    },
     /// A change that needs the log to be read again first, and nothing else.
     Change(Change),
 }
@@ -63,6 +66,7 @@ impl Purpose {
             Self::Queued => {}
             Self::Compact { answer, .. } => answer.send(Err(error)),
             Self::Rewind { answer, .. } => answer.send(Err(error)),
+            Self::Archive { answer } => answer.send(Err(error)),
             Self::Change(change) => change.fail(error),
         }
     }
@@ -133,7 +137,7 @@ pub(super) async fn too_long(waiting: &mut Option<Waiting>) {
 }
 
 impl Driver {
-    /// Takes in what needs the thread to be idle: a start, a compaction, a rewind.
+    /// Takes in what needs the thread to be idle: a start, a compaction, a rewind, the archive.
     pub(super) fn start_turn(&mut self, purpose: Purpose) {
         if self.admission.is_some() || self.waiting.is_some() {
             return purpose.fail(Error::Starting(self.id.clone()));
@@ -251,6 +255,7 @@ impl Driver {
                 self.begin_compaction(context, instructions, answer);
             }
             (Purpose::Rewind { answer, .. }, _, Some(turn)) => self.rewind_to(&turn, answer),
+            (Purpose::Archive { answer }, _, _) => self.archive(answer),
             (Purpose::Change(change), _, _) => self.change(change),
             // Findings are of the kind that their purpose needs.
             (purpose, _, _) => purpose.fail(Error::Abandoned),

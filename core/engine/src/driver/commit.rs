@@ -72,8 +72,11 @@ impl Driver {
             }
             EventBody::SettingsUpdated(settings) => self.settings = settings.clone(),
             EventBody::Rewound(_) => self.rewound(),
-            // An archived thread is on the disk only.
-            EventBody::Archived(_) => self.stopping = true,
+            // An archived thread is on the disk only: from here on nobody reaches this task, and who tries waits for its end.
+            EventBody::Archived(_) => {
+                self.stopping = true;
+                self.inbox.close();
+            }
             EventBody::ItemCompleted(logged) => {
                 if let Some(running) = &mut self.running {
                     running.items.push(logged.clone());

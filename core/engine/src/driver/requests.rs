@@ -18,7 +18,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::subscriber::{Answer, ConnectionId, Subscriber};
 use crate::thread::{Attach, AttachReading, Change, Live, Message, Start};
-use crate::turn::{Append, Command, Input, Outcome, Refusal, Reply, Token};
+use crate::turn::{Append, Command, Input, Outcome, Reply, Token};
 
 /// Where the branch is to end.
 pub(super) struct Rewinding {
@@ -101,24 +101,17 @@ impl Driver {
             Change::Rename { name, answer } => {
                 self.record(EventBody::NameUpdated(ThreadNamed { name }), Pending::Change(answer));
             }
-            Change::Archive { answer } => match self.busy() {
-                Some(error) => answer.send(Err(error)),
-                None => {
-                    let archived = EventBody::Archived(ThreadArchived { archived: true });
-                    self.record(archived, Pending::Change(answer));
-                }
-            },
+            Change::Archive { answer } => self.start_turn(Purpose::Archive { answer }),
             Change::Rewind { turn_id, answer } => self.start_turn(Purpose::Rewind { turn_id, answer }),
         }
     }
 
-    /// Why nothing may be done that needs the thread to be idle; `None` when it is.
-    fn busy(&self) -> Option<Error> {
-        if let Some(running) = self.machine.running_turn() {
-            return Some(Refusal::TurnInProgress(running.clone()).into());
+    pub(super) fn archive(&mut self, answer: Answer<()>) {
+        if self.machine.next_queued().is_some() {
+            // Its turn is only waiting to start.
+            return answer.send(Err(Error::Busy(self.id.clone())));
         }
-        let is_free = self.is_idle() && self.waiting.is_none();
-        (!is_free).then(|| Error::Starting(self.id.clone()))
+        self.record(EventBody::Archived(ThreadArchived { archived: true }), Pending::Change(answer));
     }
 
     pub(super) fn rewind(&mut self, rewinding: Rewinding, answer: Answer<TokenUsage>) {

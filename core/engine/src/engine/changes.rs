@@ -93,7 +93,7 @@ impl Engine {
             Ok(Visit::Loaded(handle)) => {
                 let status = handle.glance.lock().status.clone();
                 answer.send(Err(match status {
-                    ThreadStatus::Active { .. } => Error::Starting(id.clone()),
+                    ThreadStatus::Active { .. } => Error::Busy(id.clone()),
                     _ => Error::NotArchived(id.clone()),
                 }));
             }

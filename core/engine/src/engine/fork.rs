@@ -54,7 +54,7 @@ impl Engine {
         let id = input::new_thread_id(params.new_thread_id)?;
         let source = params.thread_id;
         if params.replace && self.is_active(&source) {
-            return Err(Error::Starting(source));
+            return Err(Error::Busy(source));
         }
         let (row, forked_at) = self.place_of_fork(&source, params.turn_id).await?;
         let base = row.name.as_ref().or(row.title.as_ref());

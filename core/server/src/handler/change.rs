@@ -1,5 +1,8 @@
 //! Handlers of the requests that change a thread without a turn of the user's.
 //!
+//! Those that need no load are waited for: on a loaded thread they go through its inbox, and on one that is not they do not, so
+//! the one behind on the lane would not find them done.
+//!
 //! Neighbours: connection, responder.
 
 use std::sync::Arc;
@@ -15,23 +18,27 @@ use crate::connection::Connection;
 use crate::responder::Responder;
 
 pub(crate) async fn rename(connection: &Arc<Connection>, params: ThreadNameSetParams, responder: Responder) {
-    let answer = responder.answer(|()| ThreadNameSetResult {});
+    let (answer, given) = responder.awaited(|()| ThreadNameSetResult {});
     connection.server.engine.rename(params, answer).await;
+    let _ = given.await;
 }
 
 pub(crate) async fn archive(connection: &Arc<Connection>, params: ThreadIdParams, responder: Responder) {
-    let answer = responder.answer(|()| ThreadArchiveResult {});
+    let (answer, given) = responder.awaited(|()| ThreadArchiveResult {});
     connection.server.engine.archive(&params.thread_id, answer).await;
+    let _ = given.await;
 }
 
 pub(crate) async fn unarchive(connection: &Arc<Connection>, params: ThreadIdParams, responder: Responder) {
-    let answer = responder.answer(|()| ThreadUnarchiveResult {});
+    let (answer, given) = responder.awaited(|()| ThreadUnarchiveResult {});
     connection.server.engine.unarchive(&params.thread_id, answer).await;
+    let _ = given.await;
 }
 
 pub(crate) async fn delete(connection: &Arc<Connection>, params: ThreadIdParams, responder: Responder) {
-    let answer = responder.answer(|()| ThreadDeleteResult {});
+    let (answer, given) = responder.awaited(|()| ThreadDeleteResult {});
     connection.server.engine.delete(&params.thread_id, answer).await;
+    let _ = given.await;
 }
 
 pub(crate) async fn unsubscribe(connection: &Arc<Connection>, params: ThreadIdParams, responder: Responder) {
