@@ -8,6 +8,7 @@ mod face;
 mod failures;
 mod history;
 mod input;
+mod payloads;
 mod races;
 mod settled;
 mod shutdown;
