@@ -11,6 +11,7 @@ mod history;
 mod images;
 mod input;
 mod links;
+mod payloads;
 mod queue;
 mod races;
 mod sessions;

@@ -22,9 +22,6 @@ pub const HISTORY_PAGE_TURNS_MAX: u32 = 50;
 /// on at its cursor.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes kept free in [`RESPONSE_BYTES_MAX`] for all but the page's rows: the envelope, the thread, what is live.
-pub const RESPONSE_RESERVE_BYTES: usize = 128 * 1024;
-
 /// Bytes of an item, or of a whole turn, as JSON; a larger one has references in the place of its largest values.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 

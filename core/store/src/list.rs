@@ -115,6 +115,9 @@ pub(crate) fn first(
     connection: &Connection,
     query: &ListQuery,
 ) -> Result<(Vec<ThreadRow>, Option<Spot>), Trouble> {
+    if query.search.is_some() {
+        return first_found(connection, query);
+    }
     let filter = Filter::new(query);
     let mut select = connection.prepare_cached(&format!(
         "SELECT {} {} {}",
@@ -126,9 +129,6 @@ pub(crate) fn first(
     let mut threads = Vec::new();
     let mut last = None;
     while let Some(row) = rows.next()? {
-        if !filter.hits(row.get_ref(3)?, row.get_ref(4)?)? {
-            continue;
-        }
         if threads.len() == query.limit() {
             return Ok((threads, last));
         }
@@ -137,6 +137,33 @@ pub(crate) fn first(
         let thread = found.complete(connection)?;
         last = Some(Spot { updated_at: thread.updated_at.0, key });
         threads.push(thread);
+    }
+    Ok((threads, None))
+}
+
+/// [`first`] of a search: looks at nothing of a thread but its name and title until one of them fits.
+fn first_found(
+    connection: &Connection,
+    query: &ListQuery,
+) -> Result<(Vec<ThreadRow>, Option<Spot>), Trouble> {
+    let filter = Filter::new(query);
+    let mut select = connection.prepare_cached(&format!(
+        "SELECT t.key, t.name, t.title, t.updated_at FROM thread t {}",
+        filter.condition()
+    ))?;
+    let mut rows = select.query(filter.parameters(Spot { updated_at: i64::MAX, key: i64::MAX }))?;
+    let mut threads = Vec::new();
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        if !filter.hits(row.get_ref(1)?, row.get_ref(2)?)? {
+            continue;
+        }
+        if threads.len() == query.limit() {
+            return Ok((threads, last));
+        }
+        let key = row.get(0)?;
+        last = Some(Spot { updated_at: row.get(3)?, key });
+        threads.extend(thread::by_key(connection, key)?);
     }
     Ok((threads, None))
 }

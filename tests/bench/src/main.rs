@@ -52,19 +52,20 @@ enum Only {
 
 /// What the bench runs in processes of its own.
 #[derive(Subcommand)]
+#[command(rename_all = "kebab-case")]
 enum Part {
     /// Prints the resident memory of a bare tokio process, in bytes.
     #[command(hide = true)]
-    RssBare,
+    Bare,
     /// Prints the resident memory of a process with an open engine, then with so many loaded threads, in bytes.
     #[command(hide = true)]
-    RssThreads {
+    Threads {
         /// How many.
         threads: usize,
     },
     /// Prints the resident memory of a process that opens a large home, reads its long threads, and leaves them, in bytes.
     #[command(hide = true)]
-    RssScale {
+    Scale {
         /// Where it lies.
         home: PathBuf,
     },
@@ -73,9 +74,9 @@ enum Part {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.part {
-        Some(Part::RssBare) => memory::print_bare(),
-        Some(Part::RssThreads { threads }) => memory::print_with_threads(threads),
-        Some(Part::RssScale { ref home }) => scale::print_memory(home),
+        Some(Part::Bare) => memory::print_bare(),
+        Some(Part::Threads { threads }) => memory::print_with_threads(threads),
+        Some(Part::Scale { ref home }) => scale::print_memory(home),
         None => run(&arguments),
     };
     match result {

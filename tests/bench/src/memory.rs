@@ -12,8 +12,8 @@ use crate::report::Report;
 const THREADS: usize = 2_000;
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Failure> {
-    let bare = in_child(&["rss-bare"])?;
-    let with_threads = in_child(&["rss-threads", &THREADS.to_string()])?;
+    let bare = in_child(&["bare"])?;
+    let with_threads = in_child(&["threads", &THREADS.to_string()])?;
     let (Some(bare), [idle, loaded]) = (bare.first(), with_threads.as_slice()) else {
         return Err("a child printed no figures".into());
     };

@@ -41,8 +41,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Failure> {
     host::runtime()?.block_on(fill(home.path()))?;
     host::runtime()?.block_on(lists(report, home.path()))?;
     host::runtime()?.block_on(long_threads(report, home.path()))?;
-    let [open, read, after] =
-        crate::memory::in_child(&["rss-scale", &home.path().display().to_string()])?[..]
+    let [open, read, after] = crate::memory::in_child(&["scale", &home.path().display().to_string()])?[..]
     else {
         return Err("a child printed no figures".into());
     };

@@ -2,11 +2,10 @@
 //!
 //! A page that would be too large is read again with a smaller limit, so it ends earlier and its cursor is the right one.
 //!
-//! Neighbours: payload, server.
+//! Neighbours: payload, server, transport.
 
 use raddle_engine::{Error, History, Live};
 use raddle_protocol::limits::{INLINE_BYTES_MAX, RESPONSE_BYTES_MAX};
-use raddle_protocol::payload::json_len;
 use raddle_protocol::thread::{
     Thread, ThreadListParams, ThreadListResult, ThreadReadParams, ThreadReadResult, ThreadResumeResult,
     Warning,
@@ -15,6 +14,7 @@ use raddle_protocol::{TurnId, TurnStatus};
 
 use crate::payload::{Payloads, ShrunkTurn};
 use crate::server::Shared;
+use crate::transport::envelope::written_len;
 
 /// Bytes kept free for what frames a response: its members, the request's id, the cursor, the usage.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -53,9 +53,9 @@ impl Page {
             let page = Self::of(history, beside);
             let reserved = match beside {
                 Beside::Nothing => 0,
-                Beside::Live => LIVE_BYTES + json_len(&server.standing_warnings),
+                Beside::Live => LIVE_BYTES + written_len(&server.standing_warnings),
             };
-            let room = room(reserved + json_len(&page.thread));
+            let room = room(reserved + written_len(&page.thread));
             let fitting = fitting(page.turns.iter().rev().map(|turn| turn.bytes), room);
             if fitting == page.turns.len() {
                 return Ok(page);
@@ -80,7 +80,7 @@ impl Page {
     pub(crate) fn answered(self, payloads: &Payloads) -> ThreadReadResult {
         let mut result =
             ThreadReadResult { thread: self.thread, turns: Vec::new(), next_cursor: self.next_cursor };
-        let rest = json_len(&result);
+        let rest = written_len(&result);
         result.turns = given(self.turns, rest, payloads);
         result
     }
@@ -108,7 +108,7 @@ impl Page {
             usage,
             warnings,
         };
-        let rest = json_len(&result);
+        let rest = written_len(&result);
         result.turns = given(self.turns, rest, payloads);
         result
     }
@@ -137,7 +137,7 @@ fn given(mut turns: Vec<ShrunkTurn>, rest: usize, payloads: &Payloads) -> Vec<ra
 pub(crate) async fn list(server: &Shared, mut params: ThreadListParams) -> Result<ThreadListResult, Error> {
     loop {
         let (threads, next_cursor) = server.engine.list(params.clone()).await?;
-        let fitting = fitting(threads.iter().map(json_len), room(0));
+        let fitting = fitting(threads.iter().map(written_len), room(0));
         if fitting == threads.len() {
             return Ok(ThreadListResult { threads, next_cursor });
         }

@@ -3,11 +3,12 @@
 //! Neighbours: registry.
 
 use raddle_protocol::limits::INLINE_BYTES_MAX;
-use raddle_protocol::payload::{Items, Payload, PayloadReference, Text, json_len};
+use raddle_protocol::payload::{Items, Payload, PayloadReference, Text};
 use raddle_protocol::turn::Queue;
 use raddle_protocol::{ThreadId, Turn, TurnStatus};
 
 use super::registry::{Given, SavedTurn};
+use crate::transport::envelope::written_len;
 
 /// Bytes that a character takes at most where JSON escapes it.
 const ESCAPED: usize = 6;
@@ -16,7 +17,7 @@ const ESCAPED: usize = 6;
 #[derive(Debug)]
 pub(crate) struct ShrunkTurn {
     pub(crate) turn: Turn,
-    /// Its bytes as JSON.
+    /// Its bytes as they are written.
     pub(crate) bytes: usize,
     pub(crate) given: Vec<Given>,
     /// Set for a turn that can be rendered again: then its bytes need not be in memory.
@@ -31,7 +32,7 @@ impl ShrunkTurn {
             .then(|| SavedTurn { thread_id: thread_id.clone(), turn_id: turn.summary.id.clone() });
         let mut shrunk = Self { turn, bytes: 0, given: Vec::new(), saved };
         shrunk.shrink_items();
-        shrunk.bytes = json_len(&shrunk.turn);
+        shrunk.bytes = written_len(&shrunk.turn);
         if shrunk.bytes > INLINE_BYTES_MAX {
             shrunk.refer_items();
         }
@@ -72,7 +73,7 @@ impl ShrunkTurn {
         let payload = Payload::json(&self.turn.items);
         let reference = payload.reference();
         self.turn.items = Items::referenced(reference.clone());
-        self.bytes = json_len(&self.turn);
+        self.bytes = written_len(&self.turn);
         self.take(reference, payload, true);
     }
 
@@ -92,9 +93,9 @@ pub(crate) fn shrink_queue(queue: &mut Queue) -> Vec<Given> {
     if is_small(queue) {
         return Vec::new();
     }
-    let mut size = json_len(queue);
+    let mut size = written_len(queue);
     let texts = queue.steering.iter_mut().chain(queue.follow_up.iter_mut().map(|input| &mut input.text));
-    let mut sized: Vec<(usize, &mut Text)> = texts.map(|text| (json_len(text), text)).collect();
+    let mut sized: Vec<(usize, &mut Text)> = texts.map(|text| (written_len(text), text)).collect();
     sized.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
     let mut given = Vec::new();
     for (text_size, text) in sized {
@@ -104,7 +105,7 @@ pub(crate) fn shrink_queue(queue: &mut Queue) -> Vec<Given> {
         let Some(whole) = text.whole() else { continue };
         let payload = Payload::text(whole);
         let reference = payload.reference();
-        let reference_size = json_len(&reference);
+        let reference_size = written_len(&reference);
         if text_size <= reference_size {
             break;
         }
@@ -175,7 +176,7 @@ mod tests {
     fn a_small_turn_stays_as_it_is() {
         let small = turn(TurnStatus::Completed, vec![item(0, "x".repeat(INLINE_BYTES_MAX / 2))]);
         let shrunk = ShrunkTurn::new(&"t".into(), small.clone());
-        assert_eq!((shrunk.bytes, shrunk.given), (json_len(&small), Vec::new()));
+        assert_eq!((shrunk.bytes, shrunk.given), (written_len(&small), Vec::new()));
         assert_eq!(shrunk.turn, small);
     }
 
@@ -188,7 +189,7 @@ mod tests {
             let items = std::iter::once(item(0, large.clone())).chain(many).collect();
             let whole = turn(status, items);
             let shrunk = ShrunkTurn::new(&"t".into(), whole.clone());
-            assert!(shrunk.bytes < 1_000 && shrunk.bytes == json_len(&shrunk.turn));
+            assert!(shrunk.bytes < 1_000 && shrunk.bytes == written_len(&shrunk.turn));
             let [text, items] = shrunk.given.as_slice() else { panic!("{:?}", shrunk.given) };
             assert_eq!(text.reference, Payload::text(large).reference());
             assert_eq!(shrunk.turn.items.reference(), Some(&items.reference));
@@ -209,6 +210,14 @@ mod tests {
         }
     }
 
+    /// What counts is what a client over bytes gets: separators of lines are escaped there.
+    #[test]
+    fn a_turn_is_measured_as_it_is_written() {
+        let text = "\u{85}".repeat(INLINE_BYTES_MAX / 4);
+        let shrunk = ShrunkTurn::new(&"t".into(), turn(TurnStatus::Completed, vec![item(0, text)]));
+        assert!(shrunk.turn.items.reference().is_some());
+    }
+
     #[test]
     fn a_full_queue_of_large_texts_fits() {
         let input = |at: usize, text: String| QueuedInput { id: format!("queue-{at}"), text: text.into() };
@@ -217,7 +226,7 @@ mod tests {
             follow_up: (0..64).map(|at| input(at, "\u{1}".repeat(2_000 + at))).collect(),
         };
         let given = shrink_queue(&mut queue);
-        assert!(json_len(&queue) <= INLINE_BYTES_MAX, "{}", json_len(&queue));
+        assert!(written_len(&queue) <= INLINE_BYTES_MAX, "{}", written_len(&queue));
         assert!(given.len() > 64);
         assert_eq!(given[0].bytes.as_ref().unwrap().len() as u64, given[0].reference.bytes);
         // A queue that comes with references gives them out.

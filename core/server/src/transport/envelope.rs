@@ -294,6 +294,25 @@ impl<T: Serialize> Encode for T {
     }
 }
 
+/// Bytes of a value as it is written.
+pub(crate) fn written_len(value: &(impl Serialize + ?Sized)) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Our own types have string keys and no failing serializers, so this cannot fail.
+    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut count, OneLine));
+    count.0
+}
+
 /// Compact JSON without anything in it that a reader may take for the end of a line.
 struct OneLine;
 
