@@ -257,6 +257,8 @@ impl Driver {
             }
             let wake = self.wait().await;
             match wake {
+                // Somebody has found the thread and is about to say something to it.
+                Wake::Quiet if self.is_awaited() => self.quiet_since = Instant::now(),
                 Wake::Quiet => break,
                 Wake::Message(Some(Message::AttachReading(attach))) => self.attach_reading(attach).await,
                 wake => self.take(wake),
@@ -274,6 +276,13 @@ impl Driver {
     /// next load.
     fn is_idle(&self) -> bool {
         self.is_at_rest() && (self.broken || self.machine.next_queued().is_none())
+    }
+
+    /// Whether somebody besides the manager holds a handle of the thread.
+    fn is_awaited(&self) -> bool {
+        /// This task's own, its fallback's, and the manager's.
+        const USUAL: usize = 3;
+        Arc::strong_count(&self.glance) > USUAL
     }
 
     async fn wait(&mut self) -> Wake {
