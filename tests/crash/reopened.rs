@@ -60,7 +60,7 @@ impl Reopened {
         loop {
             let page = self.client.request::<method::ThreadRead>(params.clone()).await;
             let page = page.expect("a thread can be read");
-            turns.splice(0..0, page.turns);
+            turns.splice(0..0, self.whole(page.turns).await);
             params.cursor = page.next_cursor;
             if params.cursor.is_none() {
                 return (page.thread, turns);
@@ -71,7 +71,18 @@ impl Reopened {
     /// Loads a thread; the newest page has its newest turns.
     pub(crate) async fn resume(&self, id: &ThreadId) -> ThreadResumeResult {
         let params = ThreadReadParams::newest(id.clone());
-        self.client.request::<method::ThreadResume>(params).await.expect("a thread can be resumed")
+        let resumed = self.client.request::<method::ThreadResume>(params).await;
+        let resumed = resumed.expect("a thread can be resumed");
+        ThreadResumeResult { turns: self.whole(resumed.turns.clone()).await, ..resumed }
+    }
+
+    /// The turns with all values that the server has put references for.
+    async fn whole(&self, turns: Vec<Turn>) -> Vec<Turn> {
+        let mut whole = Vec::new();
+        for turn in turns {
+            whole.push(self.client.resolve_turn(turn).await.expect("what was referred to is there"));
+        }
+        whole
     }
 
     /// Makes the fake provider's model that of a thread, and lets its tools run.

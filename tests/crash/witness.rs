@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use raddle::protocol::fold::Change;
+use raddle::protocol::limits::INLINE_BYTES_MAX;
 use raddle::protocol::methods::{Method, ServerNotification, method};
+use raddle::protocol::payload::Payload;
 use raddle::protocol::thread::{Thread, ThreadSettings};
 use raddle::protocol::turn::TurnStartResult;
 use raddle::protocol::{
@@ -178,7 +180,7 @@ impl Witness {
             let kept = find(&turn.summary.id)?;
             if turn.summary.status != TurnStatus::InProgress {
                 let turn = as_stored(turn);
-                if &turn != kept {
+                if turn != as_shown(kept) {
                     return Err(format!(
                         "the whole turn was shown as\n{turn:#?}\nand is stored as\n{kept:#?}"
                     ));
@@ -218,7 +220,7 @@ fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
     let shown = &shown.without_client_token().unwrap_or_else(|| shown.clone());
     let differ = || Err(format!("an item was shown as\n{shown:#?}\nand is stored as\n{stored:#?}"));
     if shown.status != ItemStatus::InProgress {
-        return if shown == stored { Ok(()) } else { differ() };
+        return if *shown == small(stored) { Ok(()) } else { differ() };
     }
     let begins = match (&shown.kind, &stored.kind) {
         (ItemKind::UserMessage { text: a, .. }, ItemKind::UserMessage { text: b, .. })
@@ -244,6 +246,31 @@ fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
 fn as_stored(turn: &Turn) -> Turn {
     let items = turn.items.iter().map(|item| item.without_client_token().unwrap_or_else(|| item.clone()));
     Turn { summary: turn.summary.clone(), items: items.collect() }
+}
+
+/// Whether a turn was sent as the server sends this one: with references in the place of what is large.
+pub(crate) fn is_sent_as(sent: &Turn, turn: &Turn) -> bool {
+    let shown = as_shown(turn);
+    match sent.items.reference() {
+        Some(reference) => {
+            sent.summary == shown.summary && *reference == Payload::json(&shown.items).reference()
+        }
+        None => *sent == shown,
+    }
+}
+
+/// A turn with references where its clients were shown them.
+pub(crate) fn as_shown(turn: &Turn) -> Turn {
+    Turn { summary: turn.summary.clone(), items: turn.items.iter().map(small).collect() }
+}
+
+fn small(item: &Item) -> Item {
+    let mut item = item.clone();
+    if item.has_references() {
+        return item;
+    }
+    item.shrink(INLINE_BYTES_MAX, |_, _| {});
+    item
 }
 
 pub(crate) fn user_texts(turn: &Turn) -> impl Iterator<Item = &Text> {
