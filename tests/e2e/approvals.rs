@@ -2,7 +2,7 @@
 
 use raddle::protocol::approval::{Decision, RequestApprovalResult};
 use raddle::protocol::limits::DECLINE_MESSAGE_CHARS_MAX;
-use raddle::protocol::methods::ServerNotification;
+use raddle::protocol::methods::{ServerNotification, method};
 use raddle::protocol::thread::{ApprovalMode, ThreadStatus, WaitingOn};
 use raddle::protocol::{ErrorCode, ItemStatus, RequestId, RpcError, ThreadId, TurnId, TurnStatus};
 use raddle_tests::{Client, Gate, Reply, Setup, World, agent_text, call, calls};
@@ -218,6 +218,31 @@ async fn r26_a_question_moves_to_the_next_client_when_its_client_leaves() {
     two.decide(&ask, Decision::Accept).await;
     two.end(&turn).await;
     assert_eq!((times_run(&world), two.asks().len()), (1, 1));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_moves_on_when_its_client_unsubscribes() {
+    let (world, one, thread, turn) = asking().await;
+    let two = world.client().await;
+    let first = one.asked(0).await;
+    two.resume(&thread).await;
+    one.request::<method::ThreadUnsubscribe>(thread.clone().into()).await.unwrap();
+    let cancelled = one
+        .seen(
+            "the question to be withdrawn",
+            |n| matches!(n, ServerNotification::ServerRequestCancelled(n) if n.id == first.id),
+        )
+        .await;
+    let ServerNotification::ServerRequestCancelled(cancelled) = &*cancelled else { unreachable!() };
+    assert!(cancelled.reason.contains("subscription"));
+    let ask = two.asked(0).await;
+    // A late answer of the one who left grants nothing.
+    one.decide(&first, Decision::Accept).await;
+    world.provider().push(Reply::says("Then not."));
+    two.decide(&ask, Decision::Decline).await;
+    assert_eq!(call(&two.end(&turn).await, "c").0.status, ItemStatus::Declined);
+    assert_eq!(times_run(&world), 0);
     world.finish().await;
 }
 

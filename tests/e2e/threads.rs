@@ -1,10 +1,14 @@
 //! What can be done to a whole thread: started with an id of one's own, named, put away, deleted, forked, rewound.
 
+use raddle::Raddle;
 use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
 use raddle::protocol::thread::{
-    ApprovalMode, Thread, ThreadForkParams, ThreadIdParams, ThreadListParams, ThreadNameSetParams,
-    ThreadReadParams, ThreadRewindParams, ThreadSettingsUpdateParams, ThreadStartParams, ThreadStatus,
-    UnsubscribeStatus,
+    ApprovalMode, Thread, ThreadCompactParams, ThreadForkParams, ThreadIdParams, ThreadListParams,
+    ThreadNameSetParams, ThreadReadParams, ThreadRewindParams, ThreadSettingsUpdateParams, ThreadStartParams,
+    ThreadStatus, UnsubscribeStatus,
+};
+use raddle::protocol::turn::{
+    SendMode, TurnQueueAddParams, TurnQueueRemoveParams, TurnSendParams, TurnStartParams,
 };
 use raddle::protocol::{ErrorCode, ModelRef, RpcError, ThreadId, TurnId};
 use raddle_tests::{Client, Gate, Reply, Setup, World, agent_text, user_texts};
@@ -431,5 +435,62 @@ async fn a_load_beside_a_change_of_an_unloaded_thread_waits_for_it() {
         others[0].request::<method::ThreadUnsubscribe>(named(&thread)).await.unwrap();
     }
     assert_eq!(client.read(&thread).await.thread.name.as_deref(), Some("round 19"));
+    world.finish().await;
+}
+
+/// One of each request that needs a thread's ownership.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_thread_of_another_process_can_be_read_and_forked_and_nothing_else() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    let turn = ask(&world, &client, &thread, "one").await;
+    let second = Raddle::open(world.options()).await.unwrap();
+    let stranger = world.client_of(second.server()).await;
+    let start = || TurnStartParams::new(thread.clone(), "mine");
+    let queue = TurnQueueAddParams {
+        thread_id: thread.clone(),
+        text: "mine".to_owned(),
+        images: Vec::new(),
+        request_id: None,
+        client_message_id: None,
+    };
+    let unqueue = TurnQueueRemoveParams { thread_id: thread.clone(), queue_id: "q".to_owned() };
+    let send = TurnSendParams { start: start(), mode: SendMode::Auto, idempotency_key: None };
+    let name = ThreadNameSetParams { thread_id: thread.clone(), name: Some("mine".to_owned()) };
+    let compact = ThreadCompactParams { thread_id: thread.clone(), instructions: None };
+    for refused in [
+        stranger.request::<method::ThreadResume>(ThreadReadParams::newest(thread.clone())).await.map(drop),
+        stranger
+            .request::<method::ThreadSettingsUpdate>(ThreadSettingsUpdateParams::new(thread.clone()))
+            .await
+            .map(drop),
+        stranger.request::<method::ThreadNameSet>(name).await.map(drop),
+        stranger.request::<method::ThreadArchive>(named(&thread)).await.map(drop),
+        stranger.request::<method::ThreadUnarchive>(named(&thread)).await.map(drop),
+        stranger.request::<method::ThreadDelete>(named(&thread)).await.map(drop),
+        stranger.request::<method::ThreadCompact>(compact).await.map(drop),
+        rewind(&stranger, &thread, &turn).await,
+        stranger.request::<method::TurnStart>(start()).await.map(drop),
+        stranger.request::<method::TurnSend>(send).await.map(drop),
+        stranger.request::<method::TurnQueueAdd>(queue).await.map(drop),
+        stranger.request::<method::TurnQueueRemove>(unqueue).await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code, ErrorCode::ThreadLockedElsewhere);
+        assert_eq!(error.data.unwrap()["pid"], std::process::id());
+    }
+    let steer = stranger.steer(&thread, &turn, "mine").await.unwrap_err();
+    assert_eq!(steer.code, ErrorCode::TurnMismatch, "nothing of it runs in this process");
+    assert_eq!(stranger.read(&thread).await.turns.len(), 1);
+    let fork = fork_at(&stranger, &thread, None).await.unwrap();
+    assert_eq!(stranger.read(&fork.id).await.turns.len(), 1);
+    // Once it is let go, anybody may have it.
+    archive(&client, &thread).await;
+    stranger.request::<method::ThreadUnarchive>(named(&thread)).await.unwrap();
+    world.provider().push(Reply::says("Two."));
+    stranger.run(&thread, "two").await;
+    stranger.close().await;
+    second.close().await;
     world.finish().await;
 }

@@ -135,6 +135,8 @@ impl Driver {
                     usage: self.machine.usage(),
                 }));
             }
+            // Told when the thread is unloaded.
+            EventBody::Archived(_) => {}
             _ => self.shared.tell_everybody(&self.id, &event.body),
         }
     }

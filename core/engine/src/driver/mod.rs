@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use raddle_protocol::event::{InputQueued, LoggedItem};
+use raddle_protocol::event::{InputQueued, LoggedItem, ThreadArchived};
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
 use raddle_protocol::thread::{ThreadSettings, ThreadStatus, ThreadStatusNotification};
@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::error::Error;
 use crate::shared::Shared;
-use crate::subscriber::Subscriber;
+use crate::subscriber::{Answer, Subscriber};
 use crate::thread::{Glance, INBOX_MESSAGES_MAX, Message, ThreadHandle};
 use crate::turn::{Command, Input, Machine, Pipeline, Step, Token, recover};
 
@@ -179,6 +179,8 @@ pub(crate) struct Driver {
     /// Until then the queue waits for whoever loaded the thread to be answered.
     queue_held_until: Option<Instant>,
     sends: sends::Sends,
+    /// Who archived the thread, to be answered when it is unloaded.
+    parting: Option<Answer<()>>,
     /// Where the branch is to end once that is committed.
     rewinding: Option<requests::Rewinding>,
     /// What the running turn's model is told besides what the engine tells it.
@@ -240,6 +242,7 @@ impl Driver {
             waiting: None,
             queue_held_until: held,
             sends: sends::Sends::new(loaded.sends),
+            parting: None,
             rewinding: None,
             instructions: None,
             broken: false,
@@ -459,6 +462,10 @@ impl Driver {
             self.set_status(ThreadStatus::NotLoaded);
         }
         self.shared.forget(&self.id, &self.glance, failed);
+        if let Some(answer) = self.parting.take() {
+            answer.send(Ok(()));
+            self.shared.tell_everybody(&self.id, &EventBody::Archived(ThreadArchived { archived: true }));
+        }
         // What came in between is for whoever loads the thread next; waited for, since a sender may be half-way.
         while let Some(message) = self.inbox.recv().await {
             self.shared.redeliver(self.id.clone(), message);

@@ -26,6 +26,8 @@ pub(super) enum Pending {
         answer: Answer<ThreadSettings>,
         settings: ThreadSettings,
     },
+    /// Answered when the thread is unloaded: whoever has the answer may have the thread.
+    Archive(Answer<()>),
     /// A change that is answered by its having happened.
     Change(Answer<()>),
     Rewind {
@@ -79,7 +81,7 @@ impl Pending {
             Self::Steer(answer) => answer.send(Err(error)),
             Self::Queue(answer) => answer.send(Err(error)),
             Self::Unqueue(answer) => answer.send(Err(error)),
-            Self::Interrupt(answer) | Self::Change(answer) => answer.send(Err(error)),
+            Self::Interrupt(answer) | Self::Archive(answer) | Self::Change(answer) => answer.send(Err(error)),
             Self::Compact(answer) => answer.send(Err(error)),
             Self::Settings { answer, .. } => answer.send(Err(error)),
             Self::Rewind { answer, .. } => answer.send(Err(error)),
@@ -122,6 +124,7 @@ impl Driver {
             (Pending::Unqueue(answer), Outcome::Unqueued(removed)) => answer.send(Ok(removed)),
             (Pending::Interrupt(answer), Outcome::Interrupted)
             | (Pending::Change(answer), Outcome::Recorded) => answer.send(Ok(())),
+            (Pending::Archive(answer), Outcome::Recorded) => self.parting = Some(answer),
             (Pending::Settings { answer, settings }, Outcome::Recorded) => answer.send(Ok(settings)),
             (Pending::Rewind { answer, usage }, Outcome::Recorded) => answer.send(Ok(usage)),
             // The machine answers each request with an outcome of its kind.

@@ -111,7 +111,7 @@ impl Driver {
             // Its turn is only waiting to start.
             return answer.send(Err(Error::Busy(self.id.clone())));
         }
-        self.record(EventBody::Archived(ThreadArchived { archived: true }), Pending::Change(answer));
+        self.record(EventBody::Archived(ThreadArchived { archived: true }), Pending::Archive(answer));
     }
 
     pub(super) fn rewind(&mut self, rewinding: Rewinding, answer: Answer<TokenUsage>) {
