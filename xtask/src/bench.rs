@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the bench and its provider with optimisation, and runs one against the other.
+//! `cargo xtask bench`: builds the bench, its provider and the command with optimisation, and runs them against each other.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use crate::workspace::{Workspace, spelled};
 
 /// Runs the bench; `arguments` are handed on to it.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, String> {
-    let mut build =
-        workspace.cargo(&["build", "--profile", "bench", "-p", "raddle-bench", "-p", "raddle-fakes"]);
+    let packages = ["-p", "raddle-bench", "-p", "raddle-fakes", "-p", "raddle-cli"];
+    let mut build = workspace.cargo(&[&["build", "--profile", "bench"], &packages[..]].concat());
     build.arg("--message-format=json-render-diagnostics").stdout(std::process::Stdio::piped());
     let output = build.stderr(std::process::Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot start `{}`: {error}", spelled(&build)))?;
@@ -18,7 +18,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let messages = String::from_utf8_lossy(&output.stdout);
     let program = |name: &str| executable(&messages, name).ok_or(format!("Cargo built no program `{name}`"));
     let mut bench = workspace.command(program("raddle-bench")?);
-    bench.arg("--provider").arg(program("fake-provider")?).args(arguments);
+    bench.arg("--provider").arg(program("fake-provider")?);
+    bench.arg("--server").arg(program("raddle")?).args(arguments);
     let status = bench.status().map_err(|error| format!("cannot start `{}`: {error}", spelled(&bench)))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

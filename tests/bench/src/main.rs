@@ -26,6 +26,9 @@ struct Arguments {
     /// The fake provider's program.
     #[arg(long)]
     provider: Option<PathBuf>,
+    /// The `raddle` command, to be measured as a child process.
+    #[arg(long)]
+    server: Option<PathBuf>,
     /// Write the figures into this file, as one flat JSON object.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -94,7 +97,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = report::Report::default();
     let wanted = |part: Only| arguments.only.is_none_or(|only| only == part);
     if wanted(Only::Open) {
-        open::measure(&mut report)?;
+        open::measure(&mut report, arguments.server.as_deref())?;
     }
     stream::measure(&mut report, provider.port(), arguments.runs, wanted)?;
     if wanted(Only::Memory) {

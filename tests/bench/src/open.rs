@@ -4,8 +4,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use raddle::protocol::methods::{ServerNotification, method};
+use raddle::protocol::server::{ClientCapabilities, ClientInfo};
 use raddle::protocol::thread::ThreadStartParams;
 use raddle::protocol::turn::TurnStartParams;
+use raddle::{Client, SpawnOptions};
 
 use crate::Failure;
 use crate::host;
@@ -17,7 +19,7 @@ const THREADS_WITH_A_TURN: usize = 200;
 /// Threads that are created side by side, so that they share syncs.
 const AT_ONCE: usize = 64;
 
-pub(crate) fn measure(report: &mut Report) -> Result<(), Failure> {
+pub(crate) fn measure(report: &mut Report, server: Option<&Path>) -> Result<(), Failure> {
     let empty = tempfile::tempdir()?;
     let mut times = Vec::new();
     for run in 0..OPENS {
@@ -33,6 +35,11 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Failure> {
         times.push(open_and_initialize(full.path())?);
     }
     report.add("open_10k_ms", median(times));
+    if let Some(server) = server {
+        let times: Result<Vec<f64>, Failure> =
+            (0..OPENS).map(|_| open_as_child(server, full.path())).collect();
+        report.add("open_10k_stdio_ms", median(times?));
+    }
 
     let short = tempfile::tempdir()?;
     let bytes = host::runtime()?.block_on(short_turns(short.path()))?;
@@ -49,6 +56,21 @@ fn open_and_initialize(home: &Path) -> Result<f64, Failure> {
         let took = began.elapsed();
         drop(client);
         raddle.close().await;
+        Ok(took.as_secs_f64() * 1e3)
+    })
+}
+
+/// From the start of a child process to its answered `initialize`.
+fn open_as_child(server: &Path, home: &Path) -> Result<f64, Failure> {
+    host::runtime()?.block_on(async {
+        let mut command = tokio::process::Command::new(server);
+        command.arg("app-server").env("RADDLE_HOME", home);
+        let info = ClientInfo { name: "bench".to_owned(), version: "1".to_owned() };
+        let began = Instant::now();
+        let client =
+            Client::spawn(command, SpawnOptions::default(), info, ClientCapabilities::default()).await?;
+        let took = began.elapsed();
+        client.shutdown().await;
         Ok(took.as_secs_f64() * 1e3)
     })
 }

@@ -9,6 +9,7 @@ use crate::Failure;
 const BUDGETS: &[(&str, f64)] = &[
     ("open_empty_ms", 6.0),
     ("open_10k_ms", 6.0),
+    ("open_10k_stdio_ms", 12.0),
     ("turn_2000_ms", 35.0),
     ("turn_first_delta_ms", 2.0),
     ("flood_20x500_ms", 120.0),
