@@ -247,6 +247,23 @@ async fn p7_a_queue_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_a_queue_is_bounded_in_bytes_too() {
+    use raddle::protocol::limits::{INPUT_TEXT_BYTES_MAX, QUEUED_BYTES_MAX};
+    let world = World::start().await;
+    let client = world.client().await;
+    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let large = "x".repeat(INPUT_TEXT_BYTES_MAX);
+    for _ in 0..QUEUED_BYTES_MAX / INPUT_TEXT_BYTES_MAX {
+        add(&client, &thread, &large).await;
+    }
+    let full = client.request::<method::TurnQueueAdd>(input(&thread, "one more")).await.unwrap_err();
+    assert_eq!((&full.code, full.reason()), (&ErrorCode::InvalidParams, Some("queueFull")));
+    client.interrupt(&thread, None).await.unwrap();
+    client.end(&turn).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_starts_steers_or_queues() {
     let world = World::start().await;
     let client = world.client().await;

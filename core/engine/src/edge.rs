@@ -48,7 +48,9 @@ fn refusal_error(refusal: &Refusal) -> RpcError {
             RpcError::new(ErrorCode::TurnMismatch, message).with_data(json!({ "runningTurnId": running }))
         }
         Refusal::TooManySteers(_) => RpcError::invalid_params(message).with_reason("tooManySteers"),
-        Refusal::QueueFull(_) => RpcError::invalid_params(message).with_reason("queueFull"),
+        Refusal::QueueFull(_) | Refusal::TooMuchWaits(_) => {
+            RpcError::invalid_params(message).with_reason("queueFull")
+        }
         Refusal::NotSteerable(_) => RpcError::invalid_params(message).with_reason("notSteerable"),
     }
 }

@@ -98,8 +98,7 @@ impl LoggedItem {
 impl UserInput {
     fn is_large(&self) -> bool {
         const ESCAPED: usize = 6;
-        let images: usize = self.images.iter().map(|image| image.data.len()).sum();
-        (self.text.len() + images) * ESCAPED > INLINE_BYTES_MAX / 2
+        self.bytes() * ESCAPED > INLINE_BYTES_MAX / 2
     }
 
     fn shrunk(&self, put: impl FnMut(PayloadReference, Payload)) -> Self {

@@ -42,6 +42,10 @@ pub const LIST_SNAPSHOT_EXPIRES_AFTER_MS: u64 = 5 * 60 * 1000;
 /// Inputs that may wait in a thread's queue; one more is `invalidParams`. Ours.
 pub const QUEUED_INPUTS_MAX: usize = 64;
 
+/// Bytes of the texts and pictures (in base64) of a thread's queue, and as many again of the steers that wait; an input that
+/// would bring more is `invalidParams`. Ours.
+pub const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Characters of an `idempotencyKey`; an empty or longer one is `invalidParams`. Ours.
 pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 128;
 

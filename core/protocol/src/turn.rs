@@ -143,6 +143,13 @@ pub struct UserInput {
     pub images: Vec<Image>,
 }
 
+impl UserInput {
+    /// Bytes of its text and of its pictures in base64.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.images.iter().map(|image| image.data.len()).sum::<usize>()
+    }
+}
+
 impl From<&str> for UserInput {
     fn from(text: &str) -> Self {
         Self { text: text.into(), images: Vec::new() }

@@ -123,6 +123,9 @@ pub enum Refusal {
     /// Too many inputs wait.
     #[error("{0} inputs already wait in the queue; remove some, or let them start")]
     QueueFull(usize),
+    /// What waits is too large.
+    #[error("what waits in this thread may have at most {0} bytes; let some of it start, or remove it")]
+    TooMuchWaits(usize),
     /// Too many steers wait.
     #[error("{0} steers already wait for this turn; let the model take them first")]
     TooManySteers(usize),

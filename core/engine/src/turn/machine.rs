@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use raddle_protocol::event::{EventBody, InputQueued, TurnEnded, TurnStarted};
+use raddle_protocol::limits::QUEUED_BYTES_MAX;
 use raddle_protocol::thread::ThreadStatus;
 use raddle_protocol::{
     ItemId, ItemKind, ItemStatus, ThreadId, TokenUsage, TurnError, TurnId, TurnStatus, TurnSummary,
@@ -14,6 +15,7 @@ use raddle_protocol::{
 use super::STEERS_WAITING_MAX;
 use super::command::{Command, Outcome, Refusal, Reply, Token};
 use super::input::{Input, Purpose, Said, StartTurn};
+use super::queue::{Waiting, shown_text};
 use super::state::{Calling, Out, RetryPolicy, Run, Stage, Steer, closed};
 
 /// One thread's turns, one at a time.
@@ -25,7 +27,7 @@ pub struct Machine {
     pub(super) usage: TokenUsage,
     pub(super) run: Option<Run>,
     /// Inputs that wait for the thread to be idle, oldest first.
-    pub(super) queue: VecDeque<InputQueued>,
+    pub(super) queue: VecDeque<Waiting>,
     /// The last number given to a model call.
     pub(super) calls: u64,
     /// The last number given to a timer.
@@ -40,7 +42,7 @@ impl Machine {
         usage: TokenUsage,
         queue: impl IntoIterator<Item = InputQueued>,
     ) -> Self {
-        let queue = queue.into_iter().collect();
+        let queue = queue.into_iter().map(Waiting::from).collect();
         Self { thread_id, policy, usage, run: None, queue, calls: 0, timers: 0 }
     }
 
@@ -147,7 +149,7 @@ impl Machine {
         run.append_and_reply(out, EventBody::TurnStarted(started), reply);
         let item_id = run.fresh_id();
         match start.purpose {
-            Purpose::Answer(said) => run.say(out, Steer { item_id, said }),
+            Purpose::Answer(said) => run.say(out, item_id, said),
             Purpose::Compact => {
                 let begun = run.begin(out.at, item_id, ItemKind::Compaction { text: "".into() });
                 run.append(out, EventBody::ItemStarted(begun.clone()));
@@ -157,7 +159,7 @@ impl Machine {
         out.push(Command::Status(ThreadStatus::Active { waiting_on: Vec::new() }));
         self.run = Some(run);
         if let Some(queue_id) = start.queue_id {
-            self.queue.retain(|queued| queued.id != queue_id);
+            self.queue.retain(|waiting| waiting.input.id != queue_id);
             out.push(self.queue_updated());
         }
         self.ask_model(out);
@@ -177,7 +179,11 @@ impl Machine {
         if run.steers.len() >= STEERS_WAITING_MAX {
             return refuse(out, token, Refusal::TooManySteers(STEERS_WAITING_MAX));
         }
-        let steer = Steer { item_id: run.fresh_id(), said };
+        let waiting: usize = run.steers.iter().map(|steer| steer.said.input.bytes()).sum();
+        if waiting + said.input.bytes() > QUEUED_BYTES_MAX {
+            return refuse(out, token, Refusal::TooMuchWaits(QUEUED_BYTES_MAX));
+        }
+        let steer = Steer { item_id: run.fresh_id(), shown: shown_text(&said.input.text), said };
         run.accept_steer(out, steer, Reply { token, outcome: Outcome::Steered(expected) });
         out.push(self.queue_updated());
     }
@@ -251,7 +257,7 @@ impl Machine {
         let Some(run) = &mut self.run else { return };
         if !run.steers.is_empty() {
             while let Some(steer) = run.steers.pop_front() {
-                run.say(out, steer);
+                run.say(out, steer.item_id, steer.said);
             }
             out.push(self.queue_updated());
         }

@@ -6,25 +6,49 @@
 
 use raddle_protocol::Event;
 use raddle_protocol::event::{EventBody, InputQueued, InputsUnqueued, UnqueuedReason};
-use raddle_protocol::limits::QUEUED_INPUTS_MAX;
+use raddle_protocol::limits::{INLINE_BYTES_MAX, QUEUED_BYTES_MAX, QUEUED_INPUTS_MAX};
 use raddle_protocol::methods::ServerNotification;
+use raddle_protocol::payload::{Payload, Text};
 use raddle_protocol::turn::{Queue, QueuedInput, TurnQueueUpdatedNotification};
 
 use super::command::{Append, Command, Outcome, Refusal, Reply, Token};
 use super::machine::{Machine, refuse};
 use super::state::Out;
 
+/// An input that waits for a turn of its own.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) input: InputQueued,
+    shown: Text,
+}
+
+impl From<InputQueued> for Waiting {
+    fn from(input: InputQueued) -> Self {
+        let shown = shown_text(&input.input.text);
+        Self { input, shown }
+    }
+}
+
+/// A text as the queue shows it, which it does again with every change: a long one by its reference, made once. It has the name
+/// under which the store keeps the text.
+pub(super) fn shown_text(text: &Text) -> Text {
+    match text.whole() {
+        Some(whole) if whole.len() > INLINE_BYTES_MAX => Text::referenced(Payload::text(whole).reference()),
+        _ => text.clone(),
+    }
+}
+
 impl Machine {
     /// The input whose turn comes next, once nothing runs.
     pub fn next_queued(&self) -> Option<&InputQueued> {
-        self.queue.front()
+        self.queue.front().map(|waiting| &waiting.input)
     }
 
     /// What waits.
     pub fn queue(&self) -> Queue {
         let steers = self.run.iter().flat_map(|run| &run.steers);
         Queue {
-            steering: steers.map(|steer| steer.said.input.text.clone()).collect(),
+            steering: steers.map(|steer| steer.shown.clone()).collect(),
             follow_up: self.queue.iter().map(shown).collect(),
         }
     }
@@ -40,9 +64,13 @@ impl Machine {
         if self.queue.len() >= QUEUED_INPUTS_MAX {
             return refuse(out, token, Refusal::QueueFull(QUEUED_INPUTS_MAX));
         }
+        let waiting: usize = self.queue.iter().map(|waiting| waiting.input.input.bytes()).sum();
+        if waiting + queued.input.bytes() > QUEUED_BYTES_MAX {
+            return refuse(out, token, Refusal::TooMuchWaits(QUEUED_BYTES_MAX));
+        }
         let reply = Reply { token, outcome: Outcome::Queued(queued.id.clone()) };
         append(out, EventBody::InputQueued(queued.clone()), Some(reply));
-        self.queue.push_back(queued);
+        self.queue.push_back(queued.into());
         out.push(self.queue_updated());
     }
 
@@ -66,20 +94,20 @@ impl Machine {
 
     /// Drops all that waits for a turn of its own. Their owners have the texts from `turn/queue/updated`.
     pub(super) fn clear_queue(&mut self, out: &mut Out<'_>, reply: Reply) {
-        let ids = self.queue.drain(..).map(|queued| queued.id).collect();
+        let ids = self.queue.drain(..).map(|waiting| waiting.input.id).collect();
         append(out, unqueued(ids, UnqueuedReason::Interrupted), Some(reply));
         out.push(self.queue_updated());
     }
 
     fn take_queued(&mut self, queue_id: &str) -> bool {
         let before = self.queue.len();
-        self.queue.retain(|queued| queued.id != queue_id);
+        self.queue.retain(|waiting| waiting.input.id != queue_id);
         self.queue.len() < before
     }
 }
 
-fn shown(queued: &InputQueued) -> QueuedInput {
-    QueuedInput { id: queued.id.clone(), text: queued.input.text.clone() }
+fn shown(waiting: &Waiting) -> QueuedInput {
+    QueuedInput { id: waiting.input.id.clone(), text: waiting.shown.clone() }
 }
 
 fn unqueued(ids: Vec<String>, reason: UnqueuedReason) -> EventBody {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use raddle_protocol::event::{EventBody, LoggedItem, Origin, SteerAccepted};
 use raddle_protocol::{
-    Event, Item, ItemId, ItemKind, ItemStatus, TokenCounts, TokenUsage, TurnSummary, UnixMillis,
+    Event, Item, ItemId, ItemKind, ItemStatus, Text, TokenCounts, TokenUsage, TurnSummary, UnixMillis,
 };
 use serde_json::Value;
 
@@ -108,6 +108,8 @@ pub(super) enum Progress {
 pub(super) struct Steer {
     pub(super) item_id: ItemId,
     pub(super) said: Said,
+    /// Its text as the queue shows it.
+    pub(super) shown: Text,
 }
 
 /// Where the commands of one step go, with the time of the step.
@@ -164,8 +166,8 @@ impl Run {
     }
 
     /// Appends a whole user message: what a start or a steer said.
-    pub(super) fn say(&mut self, out: &mut Out<'_>, steer: Steer) {
-        self.record(out, steer, ItemStatus::Completed);
+    pub(super) fn say(&mut self, out: &mut Out<'_>, item_id: ItemId, said: Said) {
+        self.record(out, item_id, said, ItemStatus::Completed);
     }
 
     /// Appends the steers that the model will never see, as interrupted: they were accepted, so they are not lost, and
@@ -174,18 +176,18 @@ impl Run {
         let waiting = std::mem::take(&mut self.steers);
         let any = !waiting.is_empty();
         for steer in waiting {
-            self.record(out, steer, ItemStatus::Interrupted);
+            self.record(out, steer.item_id, steer.said, ItemStatus::Interrupted);
         }
         any
     }
 
-    fn record(&mut self, out: &mut Out<'_>, steer: Steer, status: ItemStatus) {
+    fn record(&mut self, out: &mut Out<'_>, item_id: ItemId, said: Said, status: ItemStatus) {
         let item = Item {
-            id: steer.item_id,
+            id: item_id,
             kind: ItemKind::UserMessage {
-                text: steer.said.input.text,
-                images: steer.said.input.images,
-                client_message_id: steer.said.client_message_id,
+                text: said.input.text,
+                images: said.input.images,
+                client_message_id: said.client_message_id,
             },
             status,
             index: Some(self.fresh_index()),
