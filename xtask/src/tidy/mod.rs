@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the rules of this repository that no compiler checks.
 
+mod coverage;
 mod crates;
 mod readme;
 mod sources;
@@ -23,6 +24,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, String> {
 
 /// All that is wrong, one sentence each.
 pub(crate) fn problems(workspace: &Workspace) -> Vec<String> {
-    let checks = [crates::check(workspace), sources::check(workspace), readme::check(workspace)];
+    let checks = [
+        crates::check(workspace),
+        sources::check(workspace),
+        readme::check(workspace),
+        coverage::check(workspace),
+    ];
     checks.into_iter().flat_map(|check| check.unwrap_or_else(|problem| vec![problem])).collect()
 }
