@@ -23,6 +23,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("raddle-node", 6),
     ("raddle-tests", TESTS),
     ("raddle-bench", TESTS),
+    ("raddle-fuzz", TESTS),
 ];
 
 /// The crates that look at all the others and that nothing imports.
