@@ -1,6 +1,6 @@
 //! Whole sessions over stdio, kept as pages to read: one a capability. `UPDATE_GOLDEN=1` writes them anew.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it needs by failing without it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it needs by failing without it")]
 
 mod session;
 
