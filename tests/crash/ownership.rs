@@ -276,3 +276,86 @@ async fn speak_in_all(place: &Place, host: &mut Host, script: &str) -> Vec<Threa
     }
     threads
 }
+
+/// A send whose key the thread's next owner took down is not done again by the old one, once it has the thread back. And
+/// what the next owner set holds for the turn that brings the thread back.
+#[tokio::test]
+async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanwhile() {
+    use raddle::protocol::thread::ThreadSettingsUpdateParams;
+    use raddle::protocol::turn::{SendMode, TurnSendParams};
+    let place = Place::new().await;
+    let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
+    let setup = Setup { beats, ..place.setup.clone() };
+    let mut first = Host::start(&setup).await;
+    let mut second = Host::start(&setup).await;
+    let thread = place.thread(&mut first).await;
+    let (_turn, gate) = half_a_turn(&place, &mut first, &thread).await;
+    first.freeze().await;
+    gate.open();
+    take_over(&mut second, &thread, first.pid()).await;
+    let send = TurnSendParams {
+        start: TurnStartParams::new(thread.clone(), "deploy"),
+        mode: SendMode::Auto,
+        idempotency_key: Some("key".to_owned()),
+    };
+    place.provider.push(Reply::says("deployed"));
+    let sent = second.ask::<method::TurnSend>(send.clone()).await.expect("it is mine");
+    second.turn_ended(sent.turn_id.as_ref().expect("a turn")).await;
+    let echo = ThreadSettingsUpdateParams {
+        model: Some(ModelRef::new("builtin", "echo")),
+        ..ThreadSettingsUpdateParams::new(thread.clone())
+    };
+    second.ask::<method::ThreadSettingsUpdate>(echo).await.expect("it is mine");
+    second.close().await;
+    first.thaw();
+    first
+        .until("the status", |seen| match seen {
+            Seen::Told(ServerNotification::ThreadStatusChanged(n)) if n.thread_id == thread => {
+                matches!(n.status, ThreadStatus::SystemError { .. }).then_some(())
+            }
+            _ => None,
+        })
+        .await;
+    place.provider.push(Reply::says("deployed AGAIN"));
+    let again = first.ask::<method::TurnSend>(send).await.expect("nobody owns it");
+
+    assert_eq!(again.turn_id, sent.turn_id, "the same key is the same send");
+    first.close().await;
+}
+
+/// The settings of the next owner hold for the turn that brings the thread back.
+#[tokio::test]
+async fn p2_an_owner_that_gets_its_thread_back_uses_the_model_that_was_set_meanwhile() {
+    use raddle::protocol::thread::ThreadSettingsUpdateParams;
+    let place = Place::new().await;
+    let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
+    let setup = Setup { beats, ..place.setup.clone() };
+    let mut first = Host::start(&setup).await;
+    let mut second = Host::start(&setup).await;
+    let thread = place.thread(&mut first).await;
+    let (_turn, gate) = half_a_turn(&place, &mut first, &thread).await;
+    first.freeze().await;
+    gate.open();
+    take_over(&mut second, &thread, first.pid()).await;
+    let echo = ThreadSettingsUpdateParams {
+        model: Some(ModelRef::new("builtin", "echo")),
+        ..ThreadSettingsUpdateParams::new(thread.clone())
+    };
+    second.ask::<method::ThreadSettingsUpdate>(echo).await.expect("it is mine");
+    second.close().await;
+    first.thaw();
+    first
+        .until("the status", |seen| match seen {
+            Seen::Told(ServerNotification::ThreadStatusChanged(n)) if n.thread_id == thread => {
+                matches!(n.status, ThreadStatus::SystemError { .. }).then_some(())
+            }
+            _ => None,
+        })
+        .await;
+    place.provider.push(Reply::says("from the old model"));
+    let turn = first.start_turn(&thread, "from echo").await;
+    first.turn_ended(&turn).await;
+    let turns = first.read(&thread).await.turns;
+    assert_eq!(text(turns.last().expect("the turn")), "from echo");
+    first.close().await;
+}

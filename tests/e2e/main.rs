@@ -14,6 +14,7 @@ mod links;
 mod payloads;
 mod queue;
 mod races;
+mod reviewed;
 mod sessions;
 mod settled;
 mod shutdown;

@@ -215,6 +215,7 @@ impl Driver {
         let has_history = reload || self.head.is_some();
         let future = Box::pin(async move {
             let reloaded = if reload { Some(load(&shared, &id).await?) } else { None };
+            let model = reloaded.as_ref().map_or(model, |loaded: &Loaded| loaded.settings.model.clone());
             let context = match needs_context {
                 true => Some(context(&shared, &id, model, kept, has_history).await?),
                 false => None,
@@ -242,6 +243,17 @@ impl Driver {
         }
         match (purpose, findings.context, findings.turn) {
             (Purpose::Start { start, subscriber, answer }, Some(context), _) => {
+                // A reload may have brought to light that this send was done before.
+                let answer = match answer {
+                    StartAnswer::Send(send) => match self.sends.known(&send) {
+                        Some(sent) => {
+                            self.context = Some(context);
+                            return send.tell_again(&self.id, sent);
+                        }
+                        None => StartAnswer::Send(send),
+                    },
+                    other => other,
+                };
                 if let Some(subscriber) = subscriber {
                     self.subscribe_initiator(subscriber);
                 }
@@ -286,7 +298,7 @@ impl Driver {
     fn mend(&mut self, loaded: Loaded) {
         self.machine = Machine::new(self.id.clone(), self.shared.options.retry, loaded.usage, loaded.queue);
         self.shown_queue = self.machine.queue();
-        self.sends = super::sends::Sends::new(loaded.sends);
+        self.sends.reload(loaded.sends);
         self.lease = loaded.lease;
         self.settings = loaded.settings;
         self.head = loaded.head;

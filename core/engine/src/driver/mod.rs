@@ -179,6 +179,8 @@ pub(crate) struct Driver {
     /// Until then the queue waits for whoever loaded the thread to be answered.
     queue_held_until: Option<Instant>,
     sends: sends::Sends,
+    /// The archive is on its way to the disk: nothing more is taken in, and what comes is for whoever has the thread next.
+    archiving: bool,
     /// Who archived the thread, to be answered when it is unloaded.
     parting: Option<Answer<()>>,
     /// Where the branch is to end once that is committed.
@@ -242,6 +244,7 @@ impl Driver {
             waiting: None,
             queue_held_until: held,
             sends: sends::Sends::new(loaded.sends),
+            archiving: false,
             parting: None,
             rewinding: None,
             instructions: None,
@@ -299,7 +302,7 @@ impl Driver {
         tokio::select! {
             biased;
             done = commit::done(&mut self.commit) => Wake::Committed(done),
-            message = self.inbox.recv(), if !self.stopping => Wake::Message(message),
+            message = self.inbox.recv(), if !self.stopping && !self.archiving => Wake::Message(message),
             admitted = admission::done(&mut self.admission) => Wake::Admitted(Box::new(admitted)),
             event = self.tools.next(), if listening => Wake::Tool(event),
             timer = fired(&mut self.timer) => Wake::Timer(timer),
@@ -430,6 +433,7 @@ impl Driver {
             pending.fail(rpc.clone());
         }
         self.rewinding = None;
+        self.archiving = false;
         // What waits in the queue is read again with the log.
         self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default(), []);
         self.running = None;

@@ -111,6 +111,7 @@ impl Driver {
             // Its turn is only waiting to start.
             return answer.send(Err(Error::Busy(self.id.clone())));
         }
+        self.archiving = true;
         self.record(EventBody::Archived(ThreadArchived { archived: true }), Pending::Archive(answer));
     }
 

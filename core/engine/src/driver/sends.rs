@@ -36,6 +36,12 @@ impl SendAnswer {
         }
     }
 
+    /// Tells all what the same send did before.
+    pub(super) fn tell_again(self, id: &ThreadId, sent: Sent) {
+        let Sent { status, turn_id, queue_id, .. } = sent;
+        self.tell(TurnSendResult { status, thread_id: id.clone(), turn_id, queue_id, request_id: None });
+    }
+
     pub(super) fn fail(self, error: Error) {
         let error = RpcError::from(error);
         for (answer, _) in self.take() {
@@ -79,6 +85,17 @@ impl Sends {
         let waiters = Arc::new(Mutex::new(vec![waiter]));
         self.under_way.insert(key.clone(), Arc::downgrade(&waiters));
         Some(SendAnswer { key: Some(key), waiters })
+    }
+
+    /// Learns what the log has of accepted sends, which others may have written; those on their way stay.
+    pub(super) fn reload(&mut self, accepted: Vec<Sent>) {
+        self.accepted = accepted.into();
+    }
+
+    /// What a send did that came before, as far as the log tells by now.
+    pub(super) fn known(&self, send: &SendAnswer) -> Option<Sent> {
+        let key = send.key.as_ref()?;
+        self.accepted.iter().find(|sent| sent.key == *key).cloned()
     }
 
     /// Remembers what an accepted send did.

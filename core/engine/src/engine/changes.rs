@@ -57,7 +57,14 @@ impl Engine {
     /// Puts an idle thread away: it is unloaded, and cannot be loaded until it is taken out again.
     pub async fn archive(&self, id: &ThreadId, answer: Answer<()>) {
         let archived = EventBody::Archived(ThreadArchived { archived: true });
-        let visited = self.append_unloaded(id, archived, |archived| Ok(!archived)).await;
+        let visited = match self.shared.store.queue(id).await {
+            // A turn is only waiting for the next load.
+            Ok(queue) if !queue.is_empty() && self.shared.loaded(id).is_none() => {
+                Err(Error::Busy(id.clone()))
+            }
+            Ok(_) => self.append_unloaded(id, archived, |archived| Ok(!archived)).await,
+            Err(error) => Err(error.into()),
+        };
         self.after_visit(id, visited, answer, |answer| Change::Archive { answer }).await;
     }
 

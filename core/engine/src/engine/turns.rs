@@ -110,8 +110,16 @@ impl Engine {
         let id = params.thread_id.clone();
         match self.running_thread(&id, Message::Interrupt { params, answer }).await {
             Ok(()) => {}
-            Err(Message::Interrupt { params: TurnInterruptParams { turn_id: None, .. }, answer }) => {
-                answer.send(Ok(()));
+            Err(Message::Interrupt {
+                params: params @ TurnInterruptParams { turn_id: None, .. },
+                answer,
+            }) => {
+                // Nothing runs, but inputs may wait for the next load: they go as they would on a loaded thread.
+                match self.shared.store.queue(&id).await {
+                    Ok(queue) if queue.is_empty() => answer.send(Ok(())),
+                    Ok(_) => self.shared.deliver(&id, Message::Interrupt { params, answer }).await,
+                    Err(error) => answer.send(Err(error.into())),
+                }
             }
             Err(message) => message.fail(Refusal::TurnMismatch { running: None }.into()),
         }

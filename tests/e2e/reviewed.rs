@@ -1,0 +1,167 @@
+//! What a sceptical reviewer found in whole threads, each kind of it kept as a test.
+
+use std::time::Duration;
+
+use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
+use raddle::protocol::thread::{ThreadCompactParams, ThreadIdParams, ThreadListParams};
+use raddle::protocol::turn::{TurnInterruptParams, TurnQueueAddParams, TurnStartParams};
+use raddle::protocol::{ErrorCode, ThreadId};
+use raddle_tests::{Client, Reply, World, user_texts};
+
+fn named(thread: &ThreadId) -> ThreadIdParams {
+    ThreadIdParams::from(thread.clone())
+}
+
+fn input(thread: &ThreadId, text: &str) -> TurnQueueAddParams {
+    TurnQueueAddParams {
+        thread_id: thread.clone(),
+        text: text.to_owned(),
+        images: Vec::new(),
+        request_id: None,
+        client_message_id: None,
+    }
+}
+
+async fn is_archived(client: &Client, thread: &ThreadId) -> bool {
+    let params = ThreadListParams { archived: Some(true), ..ThreadListParams::default() };
+    let page = client.request::<method::ThreadList>(params).await.unwrap();
+    page.threads.iter().any(|listed| listed.id == *thread)
+}
+
+/// An archive and a start (of another client) at once: whichever comes first, an archived thread runs no turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archived_thread_runs_no_turn() {
+    let world = World::with_builtin("echo").await;
+    let [client, other] = [world.client().await, world.client().await];
+    let mut both = 0;
+    for round in 0..100u64 {
+        let thread = world.thread(&client).await;
+        let archive = client.send(ClientRequest::ThreadArchive(named(&thread))).await;
+        // Somewhere in the time that the archive takes.
+        let until = std::time::Instant::now() + Duration::from_micros(round * 30);
+        while std::time::Instant::now() < until {
+            tokio::task::yield_now().await;
+        }
+        let start = other.send(ClientRequest::TurnStart(TurnStartParams::new(thread.clone(), "Hi"))).await;
+        let archived = client.answer_to::<method::ThreadArchive>(&archive).await;
+        let started = other.answer_to::<method::TurnStart>(&start).await;
+        if let (Ok(_), Ok(started)) = (&archived, &started) {
+            // The turn may have been whole before the archive came; then it was told before.
+            let at = |wanted: &dyn Fn(&ServerNotification) -> bool| {
+                other.notifications(|_| true).iter().position(|told| wanted(told))
+            };
+            other
+                .seen(
+                    "the archive",
+                    |n| matches!(n, ServerNotification::ThreadArchived(n) if n.thread_id == thread),
+                )
+                .await;
+            let archive =
+                at(&|n| matches!(n, ServerNotification::ThreadArchived(n) if n.thread_id == thread));
+            let turn = started.turn_id.clone().unwrap();
+            other.end(&turn).await;
+            let begin = at(&|n| matches!(n, ServerNotification::TurnStarted(n) if n.turn.id == turn));
+            both += usize::from(begin > archive);
+        }
+    }
+    assert_eq!(both, 0, "archived, and started all the same");
+    world.finish().await;
+}
+
+/// The same with a compaction and an input for the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archived_thread_gets_no_queue() {
+    let world = World::with_builtin("echo").await;
+    let [client, other] = [world.client().await, world.client().await];
+    let (mut queued_too, mut compacted_too) = (0, 0);
+    for round in 0..100u64 {
+        let thread = world.thread(&client).await;
+        if round % 2 == 0 {
+            client.run(&thread, "Hello").await;
+        }
+        let archive = client.send(ClientRequest::ThreadArchive(named(&thread))).await;
+        let until = std::time::Instant::now() + Duration::from_micros(round * 30);
+        while std::time::Instant::now() < until {
+            tokio::task::yield_now().await;
+        }
+        let id = match round % 2 {
+            0 => {
+                let params = ThreadCompactParams { thread_id: thread.clone(), instructions: None };
+                other.send(ClientRequest::ThreadCompact(params)).await
+            }
+            _ => other.send(ClientRequest::TurnQueueAdd(input(&thread, "later"))).await,
+        };
+        let archived = client.answer_to::<method::ThreadArchive>(&archive).await.is_ok();
+        let other_answer = other.answers(&id, 1).await[0].is_ok();
+        if archived && other_answer && is_archived(&client, &thread).await {
+            // Whatever came first has to be over before the thread is told to be archived.
+            client
+                .seen(
+                    "the archive",
+                    |n| matches!(n, ServerNotification::ThreadArchived(n) if n.thread_id == thread),
+                )
+                .await;
+            let told = client.notifications(|n| match n {
+                ServerNotification::ThreadArchived(n) => n.thread_id == thread,
+                ServerNotification::ThreadTurnCompleted(n) => n.thread_id == thread,
+                _ => false,
+            });
+            let ended_before = told
+                .iter()
+                .take_while(|n| matches!(&***n, ServerNotification::ThreadTurnCompleted(_)))
+                .count();
+            match round % 2 {
+                0 => compacted_too += usize::from(ended_before < 2),
+                _ => queued_too += usize::from(ended_before < 1),
+            }
+        }
+    }
+    assert_eq!((compacted_too, queued_too), (0, 0), "(compacted, queued) although archived");
+    world.finish().await;
+}
+
+/// What an interrupt drops it drops whether the thread is loaded or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
+    let mut world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::stream().text("Half").hang());
+    let turn = client.start(&thread, "Hi").await;
+    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
+    client.request::<method::TurnQueueAdd>(input(&thread, "later")).await.unwrap();
+    // A shutdown ends the turn; what waits stays.
+    world.raddle().close().await;
+    world.reopen().await;
+    world.provider().set_default(|_| Reply::says("Later."));
+    let client = world.client().await;
+    client
+        .request::<method::TurnInterrupt>(TurnInterruptParams { thread_id: thread.clone(), turn_id: None })
+        .await
+        .unwrap();
+    let resumed = client.resume(&thread).await;
+    assert!(resumed.queue.follow_up.is_empty(), "the interrupt said `{{}}`, and the queue is still there");
+    client.run(&thread, "Now").await;
+    let turns = client.read_all(&thread, 50).await;
+    assert!(!turns.iter().any(|turn| user_texts(turn) == ["later"]), "a dropped input ran");
+    world.finish().await;
+}
+
+/// One that archives an unloaded thread with a queue is told the same as one that archives a loaded one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unloaded_thread_with_a_queue_is_not_archived() {
+    let mut world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::stream().text("Half").hang());
+    let turn = client.start(&thread, "Hi").await;
+    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
+    client.request::<method::TurnQueueAdd>(input(&thread, "later")).await.unwrap();
+    world.raddle().close().await;
+    world.reopen().await;
+    world.provider().set_default(|_| Reply::says("Later."));
+    let client = world.client().await;
+    let refused = client.request::<method::ThreadArchive>(named(&thread)).await;
+    assert_eq!(refused.unwrap_err().code, ErrorCode::TurnInProgress);
+    world.finish().await;
+}
