@@ -277,6 +277,34 @@ async fn speak_in_all(place: &Place, host: &mut Host, script: &str) -> Vec<Threa
     threads
 }
 
+/// A frozen owner in the middle of a turn, and the process that took its thread over.
+async fn taken_over(place: &Place) -> (Host, Host, ThreadId) {
+    let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
+    let setup = Setup { beats, ..place.setup.clone() };
+    let mut first = Host::start(&setup).await;
+    let mut second = Host::start(&setup).await;
+    let thread = place.thread(&mut first).await;
+    let (_turn, gate) = half_a_turn(place, &mut first, &thread).await;
+    first.freeze().await;
+    gate.open();
+    take_over(&mut second, &thread, first.pid()).await;
+    (first, second, thread)
+}
+
+/// The owner of before, once it has learnt that the thread is no longer its own.
+async fn thawed(mut first: Host, thread: &ThreadId) -> Host {
+    first.thaw();
+    first
+        .until("the status", |seen| match seen {
+            Seen::Told(ServerNotification::ThreadStatusChanged(n)) if n.thread_id == *thread => {
+                matches!(n.status, ThreadStatus::SystemError { .. }).then_some(())
+            }
+            _ => None,
+        })
+        .await;
+    first
+}
+
 /// A send whose key the thread's next owner took down is not done again by the old one, once it has the thread back. And
 /// what the next owner set holds for the turn that brings the thread back.
 #[tokio::test]
@@ -284,15 +312,7 @@ async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanw
     use raddle::protocol::thread::ThreadSettingsUpdateParams;
     use raddle::protocol::turn::{SendMode, TurnSendParams};
     let place = Place::new().await;
-    let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
-    let setup = Setup { beats, ..place.setup.clone() };
-    let mut first = Host::start(&setup).await;
-    let mut second = Host::start(&setup).await;
-    let thread = place.thread(&mut first).await;
-    let (_turn, gate) = half_a_turn(&place, &mut first, &thread).await;
-    first.freeze().await;
-    gate.open();
-    take_over(&mut second, &thread, first.pid()).await;
+    let (first, mut second, thread) = taken_over(&place).await;
     let send = TurnSendParams {
         start: TurnStartParams::new(thread.clone(), "deploy"),
         mode: SendMode::Auto,
@@ -307,15 +327,7 @@ async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanw
     };
     second.ask::<method::ThreadSettingsUpdate>(echo).await.expect("it is mine");
     second.close().await;
-    first.thaw();
-    first
-        .until("the status", |seen| match seen {
-            Seen::Told(ServerNotification::ThreadStatusChanged(n)) if n.thread_id == thread => {
-                matches!(n.status, ThreadStatus::SystemError { .. }).then_some(())
-            }
-            _ => None,
-        })
-        .await;
+    let mut first = thawed(first, &thread).await;
     place.provider.push(Reply::says("deployed AGAIN"));
     let again = first.ask::<method::TurnSend>(send).await.expect("nobody owns it");
 
@@ -328,30 +340,14 @@ async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanw
 async fn p2_an_owner_that_gets_its_thread_back_uses_the_model_that_was_set_meanwhile() {
     use raddle::protocol::thread::ThreadSettingsUpdateParams;
     let place = Place::new().await;
-    let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
-    let setup = Setup { beats, ..place.setup.clone() };
-    let mut first = Host::start(&setup).await;
-    let mut second = Host::start(&setup).await;
-    let thread = place.thread(&mut first).await;
-    let (_turn, gate) = half_a_turn(&place, &mut first, &thread).await;
-    first.freeze().await;
-    gate.open();
-    take_over(&mut second, &thread, first.pid()).await;
+    let (first, mut second, thread) = taken_over(&place).await;
     let echo = ThreadSettingsUpdateParams {
         model: Some(ModelRef::new("builtin", "echo")),
         ..ThreadSettingsUpdateParams::new(thread.clone())
     };
     second.ask::<method::ThreadSettingsUpdate>(echo).await.expect("it is mine");
     second.close().await;
-    first.thaw();
-    first
-        .until("the status", |seen| match seen {
-            Seen::Told(ServerNotification::ThreadStatusChanged(n)) if n.thread_id == thread => {
-                matches!(n.status, ThreadStatus::SystemError { .. }).then_some(())
-            }
-            _ => None,
-        })
-        .await;
+    let mut first = thawed(first, &thread).await;
     place.provider.push(Reply::says("from the old model"));
     let turn = first.start_turn(&thread, "from echo").await;
     first.turn_ended(&turn).await;
