@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use raddle::Raddle;
 use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
-use raddle::protocol::thread::{ThreadCompactParams, ThreadIdParams, ThreadListParams};
+use raddle::protocol::thread::{ThreadCompactParams, ThreadIdParams, ThreadListParams, UnsubscribeStatus};
 use raddle::protocol::turn::{TurnInterruptParams, TurnQueueAddParams, TurnStartParams};
 use raddle::protocol::{ErrorCode, ThreadId};
 use raddle_tests::{Client, Reply, World, user_texts};
@@ -163,5 +164,31 @@ async fn an_unloaded_thread_with_a_queue_is_not_archived() {
     let client = world.client().await;
     let refused = client.request::<method::ThreadArchive>(named(&thread)).await;
     assert_eq!(refused.unwrap_err().code, ErrorCode::TurnInProgress);
+    world.finish().await;
+}
+
+/// Whoever wants to stop a turn of another process is told that it is another's, not that all is well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_turn_of_another_process_is_not_interrupted_without_a_word() {
+    let world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    world.provider().push(Reply::stream().text("Half").hang());
+    let turn = client.start(&thread, "Hi").await;
+    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
+    let second = Raddle::open(world.options()).await.unwrap();
+    let stranger = world.client_of(second.server()).await;
+    for turn_id in [None, Some(&turn)] {
+        let refused = stranger.interrupt(&thread, turn_id).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ThreadLockedElsewhere);
+    }
+    let refused = stranger.steer(&thread, &turn, "Mine").await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ThreadLockedElsewhere);
+    let gone = stranger.request::<method::ThreadUnsubscribe>(named(&thread)).await;
+    assert_eq!(gone.unwrap().status, UnsubscribeStatus::NotSubscribed);
+    client.interrupt(&thread, Some(&turn)).await.unwrap();
+    client.end(&turn).await;
+    stranger.close().await;
+    second.close().await;
     world.finish().await;
 }

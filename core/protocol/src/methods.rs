@@ -461,10 +461,11 @@ method_table! {
         TurnStart "turn/start" (TurnStartParams) -> TurnStartResult, Thread,
             [ThreadNotFound, ThreadLockedElsewhere, TurnInProgress];
         /// Hands input to the running turn.
-        TurnSteer "turn/steer" (TurnSteerParams) -> TurnSteerResult, Thread, [ThreadNotFound, TurnMismatch];
+        TurnSteer "turn/steer" (TurnSteerParams) -> TurnSteerResult, Thread,
+            [ThreadNotFound, TurnMismatch, ThreadLockedElsewhere];
         /// Stops the running turn; answers at once.
         TurnInterrupt "turn/interrupt" (TurnInterruptParams) -> TurnInterruptResult, Thread,
-            [ThreadNotFound, TurnMismatch];
+            [ThreadNotFound, TurnMismatch, ThreadLockedElsewhere];
         /// Starts, steers or queues, whichever fits, in one step; subscribes if it starts a turn.
         TurnSend "turn/send" (TurnSendParams) -> TurnSendResult, Thread,
             [ThreadNotFound, ThreadLockedElsewhere];
@@ -473,7 +474,7 @@ method_table! {
             [ThreadNotFound, ThreadLockedElsewhere];
         /// Takes an input out of the queue.
         TurnQueueRemove "turn/queue/remove" (TurnQueueRemoveParams) -> TurnQueueRemoveResult, Thread,
-            [ThreadNotFound];
+            [ThreadNotFound, ThreadLockedElsewhere];
         /// Reads a chunk of a large value.
         PayloadRead "payload/read" (PayloadReadParams) -> PayloadReadResult, Read, [];
         /// Lists the models of all providers.

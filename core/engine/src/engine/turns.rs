@@ -29,8 +29,13 @@ impl Engine {
     /// Ends a subscription; answers whether there was one.
     pub async fn unsubscribe(&self, id: &ThreadId, connection: ConnectionId, answer: Answer<bool>) {
         let detach = Message::Detach { connection, answer: Some(answer) };
-        if let Err(Message::Detach { answer: Some(answer), .. }) = self.running_thread(id, detach).await {
-            answer.send(Ok(false));
+        let returned = match self.shared.loaded(id) {
+            Some(handle) => handle.send(detach).await,
+            None => Err(detach),
+        };
+        if let Err(Message::Detach { answer: Some(answer), .. }) = returned {
+            // A thread that is not loaded has no subscribers; one that does not exist is told of.
+            answer.send(self.shared.store.thread(id).await.map(|_| false).map_err(Error::from));
         }
     }
 
@@ -134,14 +139,24 @@ impl Engine {
         }
         match self.shared.loaded(id) {
             Some(handle) => handle.send(message).await,
-            None => match self.shared.store.thread(id).await {
-                Ok(_) => Err(message),
+            None => match self.idles_here(id).await {
+                Ok(()) => Err(message),
                 Err(error) => {
-                    message.fail(error.into());
+                    message.fail(error);
                     Ok(())
                 }
             },
         }
+    }
+
+    /// A thread that is not loaded here is idle, unless another process runs it: who speaks to its turn must hear of that.
+    async fn idles_here(&self, id: &ThreadId) -> Result<(), Error> {
+        let row = self.shared.store.thread(id).await?;
+        if row.head_ended {
+            return Ok(());
+        }
+        // The newest turn has no end: it runs elsewhere, or a crash cut it off, in which case nobody owns it.
+        self.shared.visit(id, |_| std::future::ready(Ok(()))).await.map(drop)
     }
 }
 
