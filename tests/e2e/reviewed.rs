@@ -192,3 +192,40 @@ async fn p2_a_turn_of_another_process_is_not_interrupted_without_a_word() {
     second.close().await;
     world.finish().await;
 }
+
+/// What a model nests too deeply is not run, and its thread can be read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_deeply_nested_arguments_leave_the_thread_readable() {
+    let mut world = World::start().await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    for depth in [60, 63, 64, 100, 126] {
+        let deep = format!("{{\"path\":\".\",\"x\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+        let call = Reply::stream().tool_call(0, &"c".repeat(5_000), "ls", &deep).finish("tool_calls").done();
+        world.provider().push(call);
+        world.provider().push(Reply::says("Well."));
+        client.run(&thread, "Look").await;
+    }
+    let turns = client.read_all(&thread, 50).await;
+    assert_eq!(turns.len(), 5);
+    assert!(turns.iter().flat_map(|turn| &turn.items).all(|item| item.id.as_str().len() < 256));
+    world.reopen().await;
+    assert_eq!(world.client().await.resume(&thread).await.turns.len(), 5);
+    world.finish().await;
+}
+
+/// Texts that a client chooses are bounded, and errors repeat only so much of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p7_tokens_and_errors_are_bounded() {
+    let world = World::with_builtin("echo").await;
+    let client = world.client().await;
+    let thread = world.thread(&client).await;
+    let long =
+        TurnStartParams { request_id: Some("r".repeat(1_025)), ..TurnStartParams::new(thread.clone(), "Hi") };
+    assert_eq!(client.request::<method::TurnStart>(long).await.unwrap_err().code, ErrorCode::InvalidParams);
+    let nobody = ThreadId::from("t".repeat(100_000));
+    let unknown = client.request::<method::ThreadUnarchive>(named(&nobody)).await.unwrap_err();
+    assert_eq!(unknown.code, ErrorCode::ThreadNotFound);
+    assert!(unknown.message.len() <= 4_000, "{} bytes", unknown.message.len());
+    world.finish().await;
+}

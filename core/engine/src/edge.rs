@@ -5,6 +5,7 @@
 //! Neighbours: error, turn.
 
 use raddle_models::ModelsError;
+use raddle_protocol::limits::cut_chars;
 use raddle_protocol::{ErrorCode, RpcError};
 use raddle_store::Error as StoreError;
 use serde_json::json;
@@ -12,29 +13,38 @@ use serde_json::json;
 use crate::error::Error;
 use crate::turn::Refusal;
 
+/// Characters of an error's message; what it repeats of a request may be long.
+const MESSAGE_CHARS_MAX: usize = 1_000;
+
 impl From<Error> for RpcError {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
-        match error {
-            Error::Store(error) => store_error(&error),
-            Error::Models(error) => models_error(&error),
-            Error::Refused(refusal) => refusal_error(&refusal),
-            Error::InvalidParams { message, reason } => {
-                let error = RpcError::invalid_params(message);
-                match reason {
-                    Some(reason) => error.with_reason(reason),
-                    None => error,
-                }
+        let mut rpc = of_error(error);
+        rpc.message = cut_chars(&rpc.message, MESSAGE_CHARS_MAX).to_owned();
+        rpc
+    }
+}
+
+fn of_error(error: Error) -> RpcError {
+    let message = error.to_string();
+    match error {
+        Error::Store(error) => store_error(&error),
+        Error::Models(error) => models_error(&error),
+        Error::Refused(refusal) => refusal_error(&refusal),
+        Error::InvalidParams { message, reason } => {
+            let error = RpcError::invalid_params(message);
+            match reason {
+                Some(reason) => error.with_reason(reason),
+                None => error,
             }
-            Error::Busy(_) | Error::Starting(_) | Error::StillSettling(_) => {
-                RpcError::new(ErrorCode::TurnInProgress, message)
-            }
-            Error::Archived(_) => RpcError::invalid_params(message).with_reason("archived"),
-            Error::NotArchived(_) => RpcError::new(ErrorCode::ThreadNotArchived, message),
-            Error::ShuttingDown => RpcError::new(ErrorCode::ShuttingDown, message),
-            Error::Broken(error) => error,
-            Error::StaleHistory | Error::Abandoned => RpcError::new(ErrorCode::Internal, message),
         }
+        Error::Busy(_) | Error::Starting(_) | Error::StillSettling(_) => {
+            RpcError::new(ErrorCode::TurnInProgress, message)
+        }
+        Error::Archived(_) => RpcError::invalid_params(message).with_reason("archived"),
+        Error::NotArchived(_) => RpcError::new(ErrorCode::ThreadNotArchived, message),
+        Error::ShuttingDown => RpcError::new(ErrorCode::ShuttingDown, message),
+        Error::Broken(error) => error,
+        Error::StaleHistory | Error::Abandoned => RpcError::new(ErrorCode::Internal, message),
     }
 }
 

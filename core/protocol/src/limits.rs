@@ -76,6 +76,9 @@ pub const LIST_PAGE_DEFAULT: u32 = 50;
 /// The largest `limit` of `thread/list`; a larger one is `invalidParams`.
 pub const LIST_PAGE_MAX: u32 = 200;
 
+/// Bytes of a `requestId`; a longer one is `invalidParams`. Ours: it is kept with its turn and told to everybody.
+pub const REQUEST_TOKEN_BYTES_MAX: usize = 1024;
+
 /// Characters of a `clientMessageId`; an empty or longer one is `invalidParams`.
 pub const CLIENT_MESSAGE_ID_CHARS_MAX: usize = 128;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use raddle_protocol::ThreadId;
-use raddle_protocol::limits::IDEMPOTENCY_KEY_CHARS_MAX;
+use raddle_protocol::limits::{IDEMPOTENCY_KEY_CHARS_MAX, REQUEST_TOKEN_BYTES_MAX};
 use raddle_protocol::turn::{
     TurnInterruptParams, TurnQueueAddParams, TurnQueueRemoveParams, TurnSendParams, TurnSendResult,
     TurnStartParams, TurnStartResult, TurnSteerParams, TurnSteerResult,
@@ -169,6 +169,9 @@ async fn ready(params: TurnStartParams, key: Option<String>) -> Result<Start, Er
         return Err(Error::invalid(format!(
             "`idempotencyKey` must have 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters"
         )));
+    }
+    if request_id.as_ref().is_some_and(|id| id.len() > REQUEST_TOKEN_BYTES_MAX) {
+        return Err(Error::invalid(format!("`requestId` must have at most {REQUEST_TOKEN_BYTES_MAX} bytes")));
     }
     let said = input::said(text, images, client_message_id).await?;
     Ok(Start { said: Said { idempotency_key: key, ..said }, request_id })

@@ -16,7 +16,7 @@ use super::command::Command;
 use super::input::ToolOutcome;
 use super::machine::{Machine, call_id};
 use super::state::{Call, Calling, Out, Progress, Run, Stage, closed, parsed_arguments};
-use super::{CALLS_PER_REPLY_MAX, PARALLEL_TOOLS_MAX};
+use super::{CALL_NAME_CHARS_MAX, CALLS_PER_REPLY_MAX, PARALLEL_TOOLS_MAX};
 
 /// What the gate offers for a call; anything else counts as `decline`.
 const OFFERED: [Decision; 3] = [Decision::Accept, Decision::Decline, Decision::Cancel];
@@ -171,7 +171,7 @@ impl Run {
         let (input, refusal) = match parsed_arguments(&tool_call.arguments) {
             Ok(input) => (input, None),
             Err(input) => {
-                (input, Some("not run: the arguments are not a JSON object; call again with one".to_owned()))
+                (input, Some("not run: the arguments are not a JSON object, or are nested too deeply; call again with a flat one".to_owned()))
             }
         };
         let refusal = if position >= CALLS_PER_REPLY_MAX {
@@ -189,7 +189,7 @@ impl Run {
             ))
         };
         let kind = ItemKind::ToolCall {
-            tool_name: tool_call.name,
+            tool_name: cut_chars(&tool_call.name, CALL_NAME_CHARS_MAX).to_owned(),
             input,
             output: None,
             is_error: false,

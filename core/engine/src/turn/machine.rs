@@ -291,7 +291,9 @@ pub(super) fn refuse(out: &mut Out<'_>, token: Token, refusal: Refusal) {
 
 /// An id for a call that is unique on the branch: the model's own, unless it has none or used it before.
 pub(super) fn call_id(run: &mut Run, given: Option<String>) -> ItemId {
-    if let Some(given) = given.filter(|id| !id.is_empty() && !looks_like_an_ordinal(id)) {
+    if let Some(given) = given
+        .filter(|id| !id.is_empty() && id.len() <= super::CALL_NAME_CHARS_MAX && !looks_like_an_ordinal(id))
+    {
         let id = ItemId::new(given);
         if run.call_ids.insert(id.clone()) {
             return id;

@@ -31,6 +31,14 @@ pub const PARALLEL_TOOLS_MAX: usize = 8;
 /// Tool calls of one reply that are run; the model is told that the rest were not.
 pub const CALLS_PER_REPLY_MAX: usize = 64;
 
+/// Levels of nesting in a call's arguments; deeper ones are not run, and kept as text: parsers, ours among them, stop at 128
+/// levels, and an event or a notification adds some of its own.
+pub const ARGUMENTS_DEPTH_MAX: usize = 64;
+
+/// Characters of a tool's name and of a call's id as a model writes them; a longer name is cut, and instead of a longer id the
+/// engine makes one.
+pub const CALL_NAME_CHARS_MAX: usize = 256;
+
 /// Bytes of text in one item of a model's reply; at more, the reply fails and is not asked for again.
 pub const ITEM_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 

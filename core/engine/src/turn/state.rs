@@ -10,6 +10,7 @@ use raddle_protocol::{
 };
 use serde_json::Value;
 
+use super::ARGUMENTS_DEPTH_MAX;
 use super::command::{Append, Command, Reply};
 use super::input::{RunSettings, Said};
 
@@ -216,9 +217,19 @@ pub(super) fn closed(mut logged: LoggedItem, status: ItemStatus, at: UnixMillis)
     EventBody::ItemCompleted(logged)
 }
 
+/// Levels of nesting; the parser has bounded them already.
+fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(depth_of).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth_of).max().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
 /// The arguments of a call as JSON; a string when the model wrote none.
 pub(super) fn parsed_arguments(arguments: &str) -> Result<Value, Value> {
     match serde_json::from_str::<Value>(arguments) {
+        Ok(value) if depth_of(&value) > ARGUMENTS_DEPTH_MAX => Err(Value::String(arguments.to_owned())),
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(other) => Err(other),
         Err(_) => Err(Value::String(arguments.to_owned())),
