@@ -222,6 +222,7 @@ fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
     if shown.status != ItemStatus::InProgress {
         return if *shown == small(stored) { Ok(()) } else { differ() };
     }
+    let cancelled = stored.status == ItemStatus::Interrupted && stored.completed_at.is_some();
     let begins = match (&shown.kind, &stored.kind) {
         (ItemKind::UserMessage { text: a, .. }, ItemKind::UserMessage { text: b, .. })
         | (ItemKind::AgentMessage { text: a }, ItemKind::AgentMessage { text: b })
@@ -232,9 +233,10 @@ fn compare_item(shown: &Item, stored: &Item) -> Result<(), String> {
             ItemKind::ToolCall { tool_name: name, input, output: shown, .. },
             ItemKind::ToolCall { tool_name, input: stored_input, output: stored, .. },
         ) => {
-            let begins =
-                stored.as_ref().map_or("", Text::as_str).starts_with(shown.as_ref().map_or("", Text::as_str));
-            name == tool_name && input == stored_input && begins
+            let [kept, seen] = [stored, shown].map(|text| text.as_ref().map_or("", Text::as_str));
+            // A call that was cancelled in good order has a result that quotes what it had printed.
+            let quotes = cancelled && kept.contains(seen);
+            name == tool_name && input == stored_input && (quotes || kept.starts_with(seen))
         }
         _ => false,
     };
