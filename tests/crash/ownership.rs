@@ -1,7 +1,8 @@
 //! Two processes on one home. Holds: P2. Case: R46.
 //!
-//! Neighbours: host.
+//! Neighbours: host, witness.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::host::{Host, Seen, Setup};
+use crate::witness::Witness;
 
 /// How soon the threads of a dead process can be used.
 const TAKEOVER_FROM_DEAD_MAX: Duration = Duration::from_secs(1);
@@ -277,17 +279,27 @@ async fn speak_in_all(place: &Place, host: &mut Host, script: &str) -> Vec<Threa
     threads
 }
 
-/// A frozen owner in the middle of a turn, and the process that took its thread over.
-async fn taken_over(place: &Place) -> (Host, Host, ThreadId) {
+/// Two processes, each of which soon notices when the other stands still.
+async fn two_owners(place: &Place) -> (Host, Host) {
     let beats = Some((Duration::from_millis(50), Duration::from_millis(300)));
     let setup = Setup { beats, ..place.setup.clone() };
-    let mut first = Host::start(&setup).await;
-    let mut second = Host::start(&setup).await;
-    let thread = place.thread(&mut first).await;
-    let (_turn, gate) = half_a_turn(place, &mut first, &thread).await;
+    (Host::start(&setup).await, Host::start(&setup).await)
+}
+
+/// Freezes the first in the middle of a turn, and lets the second take the thread over; gives the turn.
+async fn lose(place: &Place, first: &mut Host, second: &mut Host, thread: &ThreadId) -> TurnId {
+    let (turn, gate) = half_a_turn(place, first, thread).await;
     first.freeze().await;
     gate.open();
-    take_over(&mut second, &thread, first.pid()).await;
+    take_over(second, thread, first.pid()).await;
+    turn
+}
+
+/// A frozen owner in the middle of a turn, and the process that took its thread over.
+async fn taken_over(place: &Place) -> (Host, Host, ThreadId) {
+    let (mut first, mut second) = two_owners(place).await;
+    let thread = place.thread(&mut first).await;
+    lose(place, &mut first, &mut second, &thread).await;
     (first, second, thread)
 }
 
@@ -353,5 +365,45 @@ async fn p2_an_owner_that_gets_its_thread_back_uses_the_model_that_was_set_meanw
     first.turn_ended(&turn).await;
     let turns = first.read(&thread).await.turns;
     assert_eq!(text(turns.last().expect("the turn")), "from echo");
+    first.close().await;
+}
+
+/// A thread that cannot go on still tells the totals of its branch.
+#[tokio::test]
+async fn a_broken_thread_tells_its_usage() {
+    let place = Place::new().await;
+    let (mut first, mut second) = two_owners(&place).await;
+    let thread = place.thread(&mut first).await;
+    place.provider.push(Reply::says("one"));
+    first.run(&thread, "count").await;
+    let before = first.resume(&thread).await.expect("mine").usage;
+    assert!(before.counts.output > 0);
+    lose(&place, &mut first, &mut second, &thread).await;
+    let mut first = thawed(first, &thread).await;
+    let after = first.resume(&thread).await.expect("it is still in memory");
+    assert_eq!(after.usage, before);
+    second.close().await;
+    first.close().await;
+}
+
+/// Who watched a turn that was lost with the ownership is told of its end when the thread goes on, as a reader finds it.
+#[tokio::test]
+async fn p5_a_watcher_is_told_the_end_of_the_turn_that_broke() {
+    let place = Place::new().await;
+    let (mut first, mut second) = two_owners(&place).await;
+    let thread = place.thread(&mut first).await;
+    let turn = lose(&place, &mut first, &mut second, &thread).await;
+    second.close().await;
+    let mut first = thawed(first, &thread).await;
+    place.provider.push(Reply::says("next"));
+    let next = first.start_turn(&thread, "go on").await;
+    first.turn_ended(&next).await;
+    let read = first.read(&thread).await.turns;
+    let watched = Witness::of(first.seen(), &HashMap::new());
+    let watched = watched.turns(&thread);
+    assert_eq!(watched, read);
+    assert_eq!(read[0].summary.id, turn);
+    let told = |seen: &&Seen| matches!(seen, Seen::Told(ServerNotification::ThreadTurnCompleted(n)) if n.turn.id == turn);
+    assert_eq!(first.seen().iter().filter(told).count(), 1, "everybody is told once");
     first.close().await;
 }

@@ -13,13 +13,7 @@ use raddle_fakes::{Provider, Reply};
 use crate::host::{Host, Seen, Setup};
 
 async fn add(host: &mut Host, thread: &ThreadId, text: &str) -> String {
-    let params = TurnQueueAddParams {
-        thread_id: thread.clone(),
-        text: text.to_owned(),
-        images: Vec::new(),
-        request_id: None,
-        client_message_id: None,
-    };
+    let params = TurnQueueAddParams::new(thread.clone(), text);
     host.ask::<method::TurnQueueAdd>(params).await.expect("there is room").queue_id
 }
 

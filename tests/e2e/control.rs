@@ -29,16 +29,6 @@ fn queues(client: &Client) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// A thread whose turn has said "Half" and stands still until the gate is opened.
-async fn half_said(world: &World, client: &Client) -> (ThreadId, TurnId, Gate) {
-    let thread = world.thread(client).await;
-    let gate = Gate::new();
-    world.provider().push(Reply::stream().text("Half").wait(&gate).text(" and whole.").stop());
-    let turn = client.start(&thread, "Hi").await;
-    client.turn_until(&turn, "half an answer", |turn| agent_text(turn) == "Half").await;
-    (thread, turn, gate)
-}
-
 /// The thread still works, and the provider takes its history.
 async fn goes_on(world: &World, client: &Client, thread: &ThreadId) {
     world.provider().push(Reply::says("Going on."));
@@ -50,7 +40,7 @@ async fn goes_on(world: &World, client: &Client, thread: &ThreadId) {
 async fn a_steer_during_the_last_reply_asks_the_model_once_more() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     client.steer(&thread, &turn, "Also this").await.unwrap();
     client.steer(&thread, &turn, "And that").await.unwrap();
     assert_eq!(client.resume(&thread).await.queue.steering, ["Also this", "And that"]);
@@ -106,7 +96,7 @@ async fn a_steer_must_name_the_running_turn() {
     let idle = world.thread(&client).await;
     let stale = client.steer(&idle, &TurnId::generate(), "x").await.unwrap_err();
     assert_eq!(stale.code, ErrorCode::TurnMismatch);
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     let stale = client.steer(&thread, &TurnId::generate(), "x").await.unwrap_err();
     assert_eq!(stale.code, ErrorCode::TurnMismatch);
     assert_eq!(stale.data.unwrap()["runningTurnId"], turn.as_str());
@@ -125,7 +115,7 @@ async fn a_steer_must_name_the_running_turn() {
 async fn p7_steers_that_wait_are_bounded() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     for at in 0..STEERS_WAITING_MAX {
         client.steer(&thread, &turn, &format!("steer {at}")).await.unwrap();
     }
@@ -143,7 +133,7 @@ async fn p7_steers_that_wait_are_bounded() {
 async fn an_interrupt_drops_what_waited() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     client.steer(&thread, &turn, "Never mind").await.unwrap();
     client.interrupt(&thread, None).await.unwrap();
     let ended = client.end(&turn).await;
@@ -182,7 +172,7 @@ async fn interrupted_before_the_first_delta() {
 async fn interrupted_in_the_middle_of_a_text() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     client.interrupt(&thread, None).await.unwrap();
     let ended = client.end(&turn).await;
     assert_eq!((ended.summary.status, agent_text(&ended).as_str()), (TurnStatus::Interrupted, "Half"));
@@ -322,7 +312,7 @@ async fn an_interrupt_of_nothing() {
 async fn an_interrupt_of_another_turn_stops_nothing() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     let stale = client.interrupt(&thread, Some(&TurnId::generate())).await.unwrap_err();
     assert_eq!(stale.code, ErrorCode::TurnMismatch);
     gate.open();
@@ -334,7 +324,7 @@ async fn an_interrupt_of_another_turn_stops_nothing() {
 async fn a_second_start_while_a_turn_runs_is_refused() {
     let world = World::start().await;
     let [one, two] = [world.client().await, world.client().await];
-    let (thread, turn, gate) = half_said(&world, &one).await;
+    let (thread, turn, gate) = world.half_said(&one).await;
     two.resume(&thread).await;
     for client in [&one, &two] {
         let refused = client.start_refused(&thread, "Me too").await;

@@ -7,30 +7,15 @@ use raddle::protocol::turn::{
     SendMode, SendStatus, TurnQueueAddParams, TurnQueueRemoveParams, TurnSendParams, TurnSendResult,
     TurnStartParams,
 };
-use raddle::protocol::{ErrorCode, ItemKind, ModelRef, RpcError, ThreadId, Turn, TurnId, TurnStatus};
+use raddle::protocol::{ErrorCode, ItemKind, ModelRef, RpcError, ThreadId, Turn, TurnStatus};
 use raddle_tests::{Client, Gate, MODEL, PROVIDER, Reply, Setup, World, agent_text, user_texts};
 
-async fn half_said(world: &World, client: &Client) -> (ThreadId, TurnId, Gate) {
-    let thread = world.thread(client).await;
-    let gate = Gate::new();
-    world.provider().push(Reply::stream().text("Half").wait(&gate).text(" and whole.").stop());
-    let turn = client.start(&thread, "Hi").await;
-    client.turn_until(&turn, "half an answer", |turn| agent_text(turn) == "Half").await;
-    (thread, turn, gate)
-}
-
-fn input(thread: &ThreadId, text: &str) -> TurnQueueAddParams {
-    TurnQueueAddParams {
-        thread_id: thread.clone(),
-        text: text.to_owned(),
-        images: Vec::new(),
-        request_id: None,
-        client_message_id: None,
-    }
-}
-
 async fn add(client: &Client, thread: &ThreadId, text: &str) -> String {
-    client.request::<method::TurnQueueAdd>(input(thread, text)).await.unwrap().queue_id
+    client
+        .request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), text))
+        .await
+        .unwrap()
+        .queue_id
 }
 
 async fn remove(client: &Client, thread: &ThreadId, queue_id: &str) -> bool {
@@ -85,11 +70,11 @@ async fn turn_of(client: &Client, thread: &ThreadId, text: &str) -> Turn {
 async fn queued_inputs_start_turns_of_their_own_oldest_first() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     let tokens = TurnQueueAddParams {
         request_id: Some("token".to_owned()),
         client_message_id: Some("optimistic".to_owned()),
-        ..input(&thread, "first")
+        ..TurnQueueAddParams::new(thread.clone(), "first")
     };
     let first = client.request::<method::TurnQueueAdd>(tokens).await.unwrap().queue_id;
     let second = add(&client, &thread, "second").await;
@@ -146,7 +131,7 @@ async fn on_an_idle_thread_a_queued_input_starts_at_once() {
 async fn an_interrupt_drops_what_waits() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     add(&client, &thread, "one").await;
     add(&client, &thread, "two").await;
     client.interrupt(&thread, None).await.unwrap();
@@ -164,7 +149,7 @@ async fn an_interrupt_drops_what_waits() {
 async fn the_queue_survives_a_restart_and_goes_on_after_the_load_was_answered() {
     let mut world = World::start().await;
     let client = world.client().await;
-    let (thread, _turn, _gate) = half_said(&world, &client).await;
+    let (thread, _turn, _gate) = world.half_said(&client).await;
     add(&client, &thread, "one").await;
     let two = add(&client, &thread, "two").await;
     add(&client, &thread, "three").await;
@@ -189,7 +174,7 @@ async fn the_queue_survives_a_restart_and_goes_on_after_the_load_was_answered() 
 async fn a_resume_that_loads_a_thread_shows_its_queue_before_it_goes_on() {
     let mut world = World::start().await;
     let client = world.client().await;
-    let (thread, _turn, _gate) = half_said(&world, &client).await;
+    let (thread, _turn, _gate) = world.half_said(&client).await;
     add(&client, &thread, "one").await;
     world.reopen().await;
     let client = world.client().await;
@@ -208,7 +193,7 @@ async fn a_queued_input_that_cannot_start_is_dropped_with_an_error_and_the_next_
     let both = Setup { models: [setup.models.clone(), vec![other]].concat(), ..setup.clone() };
     let mut world = both.start().await;
     let client = world.client().await;
-    let (thread, _turn, _gate) = half_said(&world, &client).await;
+    let (thread, _turn, _gate) = world.half_said(&client).await;
     let update = |model: &str| ThreadSettingsUpdateParams {
         model: Some(ModelRef::new(PROVIDER, model)),
         ..ThreadSettingsUpdateParams::new(thread.clone())
@@ -235,11 +220,14 @@ async fn a_queued_input_that_cannot_start_is_dropped_with_an_error_and_the_next_
 async fn p7_a_queue_is_bounded() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     for number in 0..raddle::protocol::limits::QUEUED_INPUTS_MAX {
         add(&client, &thread, &format!("input {number}")).await;
     }
-    let full = client.request::<method::TurnQueueAdd>(input(&thread, "one more")).await.unwrap_err();
+    let full = client
+        .request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), "one more"))
+        .await
+        .unwrap_err();
     assert_eq!((&full.code, full.reason()), (&ErrorCode::InvalidParams, Some("queueFull")));
     client.interrupt(&thread, None).await.unwrap();
     client.end(&turn).await;
@@ -251,12 +239,15 @@ async fn p7_a_queue_is_bounded_in_bytes_too() {
     use raddle::protocol::limits::{INPUT_TEXT_BYTES_MAX, QUEUED_BYTES_MAX};
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, _gate) = half_said(&world, &client).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     let large = "x".repeat(INPUT_TEXT_BYTES_MAX);
     for _ in 0..QUEUED_BYTES_MAX / INPUT_TEXT_BYTES_MAX {
         add(&client, &thread, &large).await;
     }
-    let full = client.request::<method::TurnQueueAdd>(input(&thread, "one more")).await.unwrap_err();
+    let full = client
+        .request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), "one more"))
+        .await
+        .unwrap_err();
     assert_eq!((&full.code, full.reason()), (&ErrorCode::InvalidParams, Some("queueFull")));
     client.interrupt(&thread, None).await.unwrap();
     client.end(&turn).await;
@@ -331,7 +322,7 @@ async fn a_key_makes_a_send_happen_once() {
 async fn a_key_of_a_send_that_was_refused_can_be_used_again() {
     let world = World::start().await;
     let client = world.client().await;
-    let (thread, turn, gate) = half_said(&world, &client).await;
+    let (thread, turn, gate) = world.half_said(&client).await;
     for number in 0..raddle::engine::turn::STEERS_WAITING_MAX {
         client.steer(&thread, &turn, &format!("steer {number}")).await.unwrap();
     }
@@ -343,5 +334,28 @@ async fn a_key_of_a_send_that_was_refused_can_be_used_again() {
     world.provider().push(Reply::says("Late."));
     gate.open();
     turn_of(&client, &thread, "late").await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_does_not_overtake_what_waited_before_a_restart() {
+    let mut world = World::start().await;
+    let client = world.client().await;
+    let (thread, _turn, _gate) = world.half_said(&client).await;
+    add(&client, &thread, "first").await;
+    world.reopen().await;
+    let client = world.client().await;
+    world.provider().push(Reply::says("First."));
+    world.provider().push(Reply::says("Second."));
+    // It is what loads the thread, and the queue waits until it is answered.
+    let sent = send(&client, &thread, "second", SendMode::Auto, None).await.unwrap();
+    assert_eq!(sent.status, SendStatus::Queued);
+    client.resume(&thread).await;
+    turn_of(&client, &thread, "second").await;
+    let turns = client.read(&thread).await.turns;
+    assert_eq!(
+        turns.iter().map(|turn| user_texts(turn).concat()).collect::<Vec<_>>(),
+        ["Hi", "first", "second"]
+    );
     world.finish().await;
 }

@@ -2,25 +2,18 @@
 
 use std::time::Duration;
 
-use raddle::Raddle;
 use raddle::protocol::methods::{ClientRequest, ServerNotification, method};
-use raddle::protocol::thread::{ThreadCompactParams, ThreadIdParams, ThreadListParams, UnsubscribeStatus};
+use raddle::protocol::thread::{
+    ThreadCompactParams, ThreadIdParams, ThreadListParams, ThreadReadParams, ThreadStartParams,
+    UnsubscribeStatus,
+};
 use raddle::protocol::turn::{TurnInterruptParams, TurnQueueAddParams, TurnStartParams};
 use raddle::protocol::{ErrorCode, ThreadId};
+use raddle::{Options, Raddle};
 use raddle_tests::{Client, Reply, World, user_texts};
 
 fn named(thread: &ThreadId) -> ThreadIdParams {
     ThreadIdParams::from(thread.clone())
-}
-
-fn input(thread: &ThreadId, text: &str) -> TurnQueueAddParams {
-    TurnQueueAddParams {
-        thread_id: thread.clone(),
-        text: text.to_owned(),
-        images: Vec::new(),
-        request_id: None,
-        client_message_id: None,
-    }
 }
 
 async fn is_archived(client: &Client, thread: &ThreadId) -> bool {
@@ -90,7 +83,11 @@ async fn an_archived_thread_gets_no_queue() {
                 let params = ThreadCompactParams { thread_id: thread.clone(), instructions: None };
                 other.send(ClientRequest::ThreadCompact(params)).await
             }
-            _ => other.send(ClientRequest::TurnQueueAdd(input(&thread, "later"))).await,
+            _ => {
+                other
+                    .send(ClientRequest::TurnQueueAdd(TurnQueueAddParams::new(thread.clone(), "later")))
+                    .await
+            }
         };
         let archived = client.answer_to::<method::ThreadArchive>(&archive).await.is_ok();
         let other_answer = other.answers(&id, 1).await[0].is_ok();
@@ -126,11 +123,8 @@ async fn an_archived_thread_gets_no_queue() {
 async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
     let mut world = World::start().await;
     let client = world.client().await;
-    let thread = world.thread(&client).await;
-    world.provider().push(Reply::stream().text("Half").hang());
-    let turn = client.start(&thread, "Hi").await;
-    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
-    client.request::<method::TurnQueueAdd>(input(&thread, "later")).await.unwrap();
+    let (thread, _turn, _gate) = world.half_said(&client).await;
+    client.request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), "later")).await.unwrap();
     // A shutdown ends the turn; what waits stays.
     world.raddle().close().await;
     world.reopen().await;
@@ -153,11 +147,8 @@ async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
 async fn an_unloaded_thread_with_a_queue_is_not_archived() {
     let mut world = World::start().await;
     let client = world.client().await;
-    let thread = world.thread(&client).await;
-    world.provider().push(Reply::stream().text("Half").hang());
-    let turn = client.start(&thread, "Hi").await;
-    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
-    client.request::<method::TurnQueueAdd>(input(&thread, "later")).await.unwrap();
+    let (thread, _turn, _gate) = world.half_said(&client).await;
+    client.request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), "later")).await.unwrap();
     world.raddle().close().await;
     world.reopen().await;
     world.provider().set_default(|_| Reply::says("Later."));
@@ -172,10 +163,7 @@ async fn an_unloaded_thread_with_a_queue_is_not_archived() {
 async fn p2_a_turn_of_another_process_is_not_interrupted_without_a_word() {
     let world = World::start().await;
     let client = world.client().await;
-    let thread = world.thread(&client).await;
-    world.provider().push(Reply::stream().text("Half").hang());
-    let turn = client.start(&thread, "Hi").await;
-    client.turn_until(&turn, "half", |turn| !raddle_tests::agent_text(turn).is_empty()).await;
+    let (thread, turn, _gate) = world.half_said(&client).await;
     let second = Raddle::open(world.options()).await.unwrap();
     let stranger = world.client_of(second.server()).await;
     for turn_id in [None, Some(&turn)] {
@@ -227,5 +215,34 @@ async fn p7_tokens_and_errors_are_bounded() {
     let unknown = client.request::<method::ThreadUnarchive>(named(&nobody)).await.unwrap_err();
     assert_eq!(unknown.code, ErrorCode::ThreadNotFound);
     assert!(unknown.message.len() <= 4_000, "{} bytes", unknown.message.len());
+    world.finish().await;
+}
+
+/// A load that fails gives back the ownership that it took first: another process may at least put the thread away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_load_that_fails_keeps_no_thread() {
+    let world = World::with_builtin("echo").await;
+    let broken = world.home().with_file_name("broken");
+    let options = || Options { home: Some(broken.clone()), ..world.options() };
+    let first = Raddle::open(options()).await.unwrap();
+    let client = first.client("first", "1").await.unwrap();
+    let params = ThreadStartParams { cwd: world.cwd(), ..ThreadStartParams::default() };
+    let thread = client.request::<method::ThreadStart>(params).await.unwrap().thread.id;
+    let mut told = client.notifications();
+    client.request::<method::TurnStart>(TurnStartParams::new(thread.clone(), "Hi")).await.unwrap();
+    while !matches!(told.next().await, Some(ServerNotification::TurnCompleted(_))) {}
+    first.close().await;
+    let database = rusqlite::Connection::open(broken.join("raddle.db")).unwrap();
+    let end = raddle::protocol::EventKind::TurnCompleted as u8;
+    assert_eq!(database.execute("UPDATE event SET body = x'00' WHERE kind = ?1", [end]).unwrap(), 1);
+    drop(database);
+    let [first, second] = [Raddle::open(options()).await.unwrap(), Raddle::open(options()).await.unwrap()];
+    let resume = ThreadReadParams::newest(thread.clone());
+    let failed =
+        first.client("one", "1").await.unwrap().request::<method::ThreadResume>(resume).await.unwrap_err();
+    assert_eq!((failed.code(), failed.reason()), (Some(&ErrorCode::Internal), Some("corrupt")));
+    second.client("two", "1").await.unwrap().request::<method::ThreadArchive>(named(&thread)).await.unwrap();
+    first.close().await;
+    second.close().await;
     world.finish().await;
 }

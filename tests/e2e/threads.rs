@@ -448,13 +448,7 @@ async fn p2_a_thread_of_another_process_can_be_read_and_forked_and_nothing_else(
     let second = Raddle::open(world.options()).await.unwrap();
     let stranger = world.client_of(second.server()).await;
     let start = || TurnStartParams::new(thread.clone(), "mine");
-    let queue = TurnQueueAddParams {
-        thread_id: thread.clone(),
-        text: "mine".to_owned(),
-        images: Vec::new(),
-        request_id: None,
-        client_message_id: None,
-    };
+    let queue = TurnQueueAddParams::new(thread.clone(), "mine");
     let unqueue = TurnQueueRemoveParams { thread_id: thread.clone(), queue_id: "q".to_owned() };
     let send = TurnSendParams { start: start(), mode: SendMode::Auto, idempotency_key: None };
     let name = ThreadNameSetParams { thread_id: thread.clone(), name: Some("mine".to_owned()) };

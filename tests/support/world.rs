@@ -12,15 +12,15 @@ use raddle::engine::tools::Toolbox;
 use raddle::engine::{ModelLimits, RetryPolicy};
 use raddle::protocol::methods::method;
 use raddle::protocol::thread::{ApprovalMode, ThreadListParams, ThreadStartParams};
-use raddle::protocol::{ModelCost, ModelRef, ThreadId, Turn, TurnStatus};
+use raddle::protocol::{ModelCost, ModelRef, ThreadId, Turn, TurnId, TurnStatus};
 use raddle::server::{Server, ServerOptions};
 use raddle::{Options, Raddle};
-use raddle_fakes::Provider;
+use raddle_fakes::{Gate, Provider, Reply};
 use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::resolve::Payloads;
-use crate::turns::without_tokens;
+use crate::turns::{agent_text, without_tokens};
 
 /// The id of the fake provider in the engine's configuration.
 pub const PROVIDER: &str = "fake";
@@ -234,6 +234,16 @@ impl World {
         let id = client.request::<method::ThreadStart>(params).await.unwrap().thread.id;
         client.view_until("thread/started", |view| view.is_started(&id).then_some(())).await;
         id
+    }
+
+    /// A thread whose turn has said "Half" and stands still until the gate is opened; then it says " and whole.".
+    pub async fn half_said(&self, client: &Client) -> (ThreadId, TurnId, Gate) {
+        let thread = self.thread(client).await;
+        let gate = Gate::new();
+        self.provider.push(Reply::stream().text("Half").wait(&gate).text(" and whole.").stop());
+        let turn = client.start(&thread, "Hi").await;
+        client.turn_until(&turn, "half an answer", |turn| agent_text(turn) == "Half").await;
+        (thread, turn, gate)
     }
 
     /// Closes the engine and opens it again on the same home. All connections end.

@@ -316,6 +316,13 @@ pub struct TurnQueueAddParams {
     pub client_message_id: Option<String>,
 }
 
+impl TurnQueueAddParams {
+    /// A text for a thread, without client tokens.
+    pub fn new(thread_id: ThreadId, text: impl Into<String>) -> Self {
+        Self { thread_id, text: text.into(), images: Vec::new(), request_id: None, client_message_id: None }
+    }
+}
+
 /// Result of `turn/queue/add`. The input is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

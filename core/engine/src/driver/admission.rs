@@ -13,7 +13,7 @@ use std::time::Duration;
 use raddle_protocol::event::EventBody;
 use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::server::ErrorNotification;
-use raddle_protocol::thread::{CompactStatus, ThreadCompactResult, ThreadStatus};
+use raddle_protocol::thread::{CompactStatus, ThreadCompactResult};
 use raddle_protocol::turn::StartStatus;
 use raddle_protocol::{RpcError, ThreadId, TokenUsage, TurnId};
 use raddle_store::StoredTurn;
@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::shared::Shared;
 use crate::subscriber::{Answer, Subscriber};
 use crate::thread::{Change, Start};
-use crate::turn::{Command, Input, Machine, Purpose as TurnPurpose, RunSettings, SETTLE_MS, Said, StartTurn};
+use crate::turn::{Command, Input, Purpose as TurnPurpose, RunSettings, SETTLE_MS, Said, StartTurn};
 
 /// A request that waits for something to be found out.
 pub(super) struct Admission {
@@ -93,6 +93,8 @@ impl Purpose {
 struct Findings {
     reloaded: Option<Loaded>,
     context: Option<TurnContext>,
+    /// The turn that ran when the thread broke down, as the log has it now.
+    broken_turn: Option<StoredTurn>,
     /// The turn that the branch is to be rewound to.
     turn: Option<StoredTurn>,
 }
@@ -208,6 +210,7 @@ impl Driver {
             Purpose::Rewind { turn_id, .. } => Some(turn_id.clone()),
             _ => None,
         };
+        let broken_turn = self.broken_turn.as_ref().map(|turn| turn.summary.id.clone());
         let model = self.newest_settings().model;
         // What a reload finds may be more than what was kept.
         let kept = if reload { None } else { self.context.take_if(|_| needs_context) };
@@ -215,6 +218,10 @@ impl Driver {
         let has_history = reload || self.head.is_some();
         let future = Box::pin(async move {
             let reloaded = if reload { Some(load(&shared, &id).await?) } else { None };
+            let broken_turn = match broken_turn {
+                Some(turn_id) => shared.store.turn(&id, &turn_id).await?,
+                None => None,
+            };
             let model = reloaded.as_ref().map_or(model, |loaded: &Loaded| loaded.settings.model.clone());
             let context = match needs_context {
                 true => Some(context(&shared, &id, model, kept, has_history).await?),
@@ -224,7 +231,7 @@ impl Driver {
                 Some(turn_id) => Some(turn_to_rewind_to(&shared, &id, &turn_id).await?),
                 None => None,
             };
-            Ok(Findings { reloaded, context, turn })
+            Ok(Findings { reloaded, context, broken_turn, turn })
         });
         self.admission = Some(Admission { future, purpose: Some(purpose) });
     }
@@ -236,7 +243,7 @@ impl Driver {
             Err(error) => return self.not_admitted(purpose, error),
         };
         match findings.reloaded {
-            Some(loaded) => self.mend(loaded),
+            Some(loaded) => self.mend(loaded, findings.broken_turn),
             // The log broke while the request was on its way in: once more, with a load.
             None if self.broken => return self.admit(purpose),
             None => {}
@@ -292,20 +299,6 @@ impl Driver {
             }
             (purpose, _) => purpose.fail(error),
         }
-    }
-
-    /// The thread's log can be written again.
-    fn mend(&mut self, loaded: Loaded) {
-        self.machine = Machine::new(self.id.clone(), self.shared.options.retry, loaded.usage, loaded.queue);
-        self.shown_queue = self.machine.queue();
-        self.sends.reload(loaded.sends);
-        self.lease = loaded.lease;
-        self.settings = loaded.settings;
-        self.head = loaded.head;
-        self.ended_head = self.head.clone();
-        self.depth = loaded.depth;
-        self.broken = false;
-        self.set_status(ThreadStatus::Idle);
     }
 
     fn begin_queued(&mut self, context: TurnContext) {

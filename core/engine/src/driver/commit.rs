@@ -57,6 +57,7 @@ impl Driver {
     /// Keeps the committed state in step: what a subscriber gets as a snapshot, and what the model is sent.
     fn remember(&mut self, event: &Event, seen: &Event) {
         match &event.body {
+            EventBody::TokenUsageUpdated(usage) => self.usage = *usage,
             EventBody::TurnStarted(started) => {
                 self.head = Some(started.turn.id.clone());
                 self.depth = started.depth;
@@ -64,6 +65,7 @@ impl Driver {
             }
             EventBody::TurnCompleted(ended) => {
                 self.ended_head = Some(ended.turn.id.clone());
+                self.usage = ended.thread_usage;
                 if let (Some(running), Some(context)) = (self.running.take(), &mut self.context) {
                     context.add(&running.items);
                 }
@@ -104,6 +106,7 @@ impl Driver {
         self.head = Some(rewinding.turn_id.clone());
         self.ended_head = Some(rewinding.turn_id.clone());
         self.depth = rewinding.depth;
+        self.usage = rewinding.usage;
         self.machine.set_usage(rewinding.usage);
         self.context = None;
     }
@@ -132,7 +135,7 @@ impl Driver {
                 self.notify(ServerNotification::ThreadRewound(ThreadRewoundNotification {
                     thread_id: self.id.clone(),
                     turn_id: rewound.turn_id.clone(),
-                    usage: self.machine.usage(),
+                    usage: self.usage,
                 }));
             }
             // Told when the thread is unloaded.

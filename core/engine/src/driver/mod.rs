@@ -9,6 +9,7 @@ mod admission;
 mod approvals;
 mod commit;
 mod context;
+mod mending;
 mod model;
 mod replies;
 mod requests;
@@ -75,9 +76,19 @@ impl Loaded {
 /// Owns the thread, closes what a crash left open in it, and says where it stands.
 pub(crate) async fn load(shared: &Shared, id: &ThreadId) -> Result<Loaded, Error> {
     let lease = shared.store.acquire(id).await?;
+    let loaded = load_owned(shared, id, lease.clone()).await;
+    if loaded.is_err()
+        && let Err(error) = shared.store.release(&lease).await
+    {
+        // Others would find the thread in use for as long as this process lives.
+        tracing::warn!(thread = %id, %error, "the ownership of a thread that cannot be loaded was not given back");
+    }
+    loaded
+}
+
+async fn load_owned(shared: &Shared, id: &ThreadId, lease: Lease) -> Result<Loaded, Error> {
     let row = shared.store.thread(id).await?;
     if row.archived {
-        shared.store.release(&lease).await?;
         return Err(Error::Archived(id.clone()));
     }
     let head = shared.store.head_turn(id).await?;
@@ -188,8 +199,12 @@ pub(crate) struct Driver {
     /// What the running turn's model is told besides what the engine tells it.
     instructions: Option<String>,
 
+    /// The branch's totals, as far as they are committed.
+    usage: TokenUsage,
     /// Why the thread cannot go on until it has been loaded again.
     broken: bool,
+    /// The turn that ran when the thread broke down, as its watchers know it.
+    broken_turn: Option<Turn>,
     stopping: bool,
     /// When the thread was last busy or watched.
     quiet_since: Instant,
@@ -248,7 +263,9 @@ impl Driver {
             parting: None,
             rewinding: None,
             instructions: None,
+            usage: loaded.usage,
             broken: false,
+            broken_turn: None,
             stopping: false,
             quiet_since: Instant::now(),
         }
@@ -409,37 +426,6 @@ impl Driver {
             thread_id: self.id.clone(),
             status,
         }));
-    }
-
-    /// Gives the thread up until it is loaded again: what was running is stopped, what waited is answered.
-    fn break_down(&mut self, error: &raddle_store::Error) {
-        tracing::error!(thread = %self.id, error = %error, "the thread's log cannot be written");
-        let rpc = crate::edge::store_error(error);
-        self.notify(ServerNotification::Error(ErrorNotification {
-            thread_id: Some(self.id.clone()),
-            code: rpc.code.clone(),
-            message: rpc.message.clone(),
-            data: rpc.data.clone(),
-        }));
-        self.model = None;
-        self.timer = None;
-        self.tools.abandon_all();
-        self.approvals.withdraw_all("the thread cannot go on");
-        self.pipeline.abandon();
-        if let Some(waiting) = self.waiting.take() {
-            waiting.fail(Error::Broken(rpc.clone()));
-        }
-        for (_, pending) in self.pending.drain() {
-            pending.fail(rpc.clone());
-        }
-        self.rewinding = None;
-        self.archiving = false;
-        // What waits in the queue is read again with the log.
-        self.machine = Machine::new(self.id.clone(), self.shared.options.retry, TokenUsage::default(), []);
-        self.running = None;
-        self.context = None;
-        self.broken = true;
-        self.set_status(ThreadStatus::SystemError { message: rpc.message });
     }
 
     fn shut_down(&mut self) {

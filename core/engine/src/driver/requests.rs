@@ -225,7 +225,7 @@ impl Driver {
             settings: self.settings.clone(),
             running_turn: self.running.as_ref().map(|running| running.turn.clone()),
             queue: self.shown_queue.clone(),
-            usage: self.machine.usage(),
+            usage: self.usage,
         }
     }
 }

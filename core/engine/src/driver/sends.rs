@@ -155,3 +155,21 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p7_of_too_many_keys_the_oldest_is_forgotten() {
+        let mut sends = Sends::new(Vec::new());
+        let send = |at: usize| SendAnswer { key: Some(at.to_string()), waiters: Arc::default() };
+        for at in 0..=SEND_KEYS_MAX {
+            sends.settle(&send(at), SendStatus::Queued, None, Some(at.to_string()));
+        }
+        assert_eq!(sends.known(&send(0)), None);
+        for at in [1, SEND_KEYS_MAX] {
+            assert_eq!(sends.known(&send(at)).and_then(|sent| sent.queue_id), Some(at.to_string()));
+        }
+    }
+}

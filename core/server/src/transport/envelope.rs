@@ -15,7 +15,8 @@ use raddle_protocol::methods::{
 };
 use raddle_protocol::rpc::{ClientMessage, ServerMessage};
 use raddle_protocol::{ErrorCode, RequestId, RpcError};
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Incoming;
@@ -120,10 +121,7 @@ pub fn read_server_line(
     }
     let mut message: Map<String, Value> = match serde_json::from_slice(line) {
         Ok(message) => message,
-        Err(error) => {
-            tracing::warn!("a line of the server was skipped: {error}");
-            return None;
-        }
+        Err(error) => return unreadable_answer(line, &error, asked),
     };
     let id = take_id(&mut message);
     match (message.remove("method"), id) {
@@ -168,6 +166,31 @@ pub fn read_server_line(
         },
         _ => {
             tracing::warn!("a line of the server that is no message was skipped");
+            None
+        }
+    }
+}
+
+/// What to make of a line of a server that cannot be read, such as one that is nested too deeply: if it answers a request,
+/// that request fails, since nothing else will ever answer it.
+fn unreadable_answer(
+    line: &[u8],
+    error: &serde_json::Error,
+    asked: impl FnOnce(&RequestId) -> Option<&'static str>,
+) -> Option<FromServer> {
+    /// Reading it passes over all the rest, however deep.
+    #[derive(Deserialize)]
+    struct Answer {
+        id: RequestId,
+        method: Option<IgnoredAny>,
+    }
+    match serde_json::from_slice(line) {
+        Ok(Answer { id, method: None }) if asked(&id).is_some() => {
+            let text = format!("the answer cannot be read: {error}");
+            Some(FromServer::UnreadableResult { id, error: RpcError::new(ErrorCode::Internal, text) })
+        }
+        _ => {
+            tracing::warn!("a line of the server was skipped: {error}");
             None
         }
     }

@@ -226,3 +226,14 @@ proptest! {
         read_server_line(json.as_bytes(), |_| Some("model/list"));
     }
 }
+
+/// A result that is nested more deeply than can be read fails its own request, and no other line.
+#[test]
+fn p4_an_answer_that_cannot_be_read_fails_its_request() {
+    let deep = format!("{{\"result\":{{\"x\":{}{}}},\"id\":5}}", "[".repeat(5_000), "]".repeat(5_000));
+    let read = read_server_line(deep.as_bytes(), |id| (*id == RequestId::Number(5)).then_some("thread/read"));
+    assert!(matches!(read, Some(FromServer::UnreadableResult { id: RequestId::Number(5), .. })), "{read:?}");
+    assert_eq!(read_server_line(deep.as_bytes(), |_| None), None, "nobody waits for it");
+    let asks = deep.replace("\"id\":5", "\"id\":5,\"method\":\"x\"");
+    assert_eq!(read_server_line(asks.as_bytes(), |_| Some("thread/read")), None, "it answers nothing");
+}
