@@ -18,7 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::host::{Host, Seen, Setup};
-use crate::witness::Witness;
+use crate::witness::{Witness, user_texts};
 
 /// How soon the threads of a dead process can be used.
 const TAKEOVER_FROM_DEAD_MAX: Duration = Duration::from_secs(1);
@@ -317,11 +317,9 @@ async fn thawed(mut first: Host, thread: &ThreadId) -> Host {
     first
 }
 
-/// A send whose key the thread's next owner took down is not done again by the old one, once it has the thread back. And
-/// what the next owner set holds for the turn that brings the thread back.
+/// A send whose key the thread's next owner took down is not done again by the old one, once it has the thread back.
 #[tokio::test]
-async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanwhile() {
-    use raddle::protocol::thread::ThreadSettingsUpdateParams;
+async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_meanwhile() {
     use raddle::protocol::turn::{SendMode, TurnSendParams};
     let place = Place::new().await;
     let (first, mut second, thread) = taken_over(&place).await;
@@ -333,11 +331,6 @@ async fn p2_an_owner_that_gets_its_thread_back_knows_what_was_sent_and_set_meanw
     place.provider.push(Reply::says("deployed"));
     let sent = second.ask::<method::TurnSend>(send.clone()).await.expect("it is mine");
     second.turn_ended(sent.turn_id.as_ref().expect("a turn")).await;
-    let echo = ThreadSettingsUpdateParams {
-        model: Some(ModelRef::new("builtin", "echo")),
-        ..ThreadSettingsUpdateParams::new(thread.clone())
-    };
-    second.ask::<method::ThreadSettingsUpdate>(echo).await.expect("it is mine");
     second.close().await;
     let mut first = thawed(first, &thread).await;
     place.provider.push(Reply::says("deployed AGAIN"));
@@ -365,6 +358,31 @@ async fn p2_an_owner_that_gets_its_thread_back_uses_the_model_that_was_set_meanw
     first.turn_ended(&turn).await;
     let turns = first.read(&thread).await.turns;
     assert_eq!(text(turns.last().expect("the turn")), "from echo");
+    first.close().await;
+}
+
+/// An interrupt drops what waits for a thread that cannot go on as it does on any other.
+#[tokio::test]
+async fn an_interrupt_of_a_broken_thread_drops_its_queue() {
+    use raddle::protocol::turn::{TurnInterruptParams, TurnQueueAddParams};
+    let place = Place::new().await;
+    let (first, mut second, thread) = taken_over(&place).await;
+    // Its gate never opens: the shutdown ends the turn, and what waits behind it stays.
+    let (_turn, _gate) = half_a_turn(&place, &mut second, &thread).await;
+    let later = TurnQueueAddParams::new(thread.clone(), "later");
+    second.ask::<method::TurnQueueAdd>(later).await.expect("it is mine");
+    second.close().await;
+    let mut first = thawed(first, &thread).await;
+    place.provider.set_default(|_| Reply::says("said"));
+    let interrupt = TurnInterruptParams { thread_id: thread.clone(), turn_id: None };
+    first.ask::<method::TurnInterrupt>(interrupt).await.expect("nobody owns it");
+    let resumed = first.resume(&thread).await.expect("mine");
+    assert!(resumed.queue.follow_up.is_empty(), "{:?}", resumed.queue);
+    assert_eq!(resumed.thread.status, ThreadStatus::Idle);
+    first.run(&thread, "now").await;
+    let read = first.read(&thread).await.turns;
+    let said: Vec<_> = read.iter().flat_map(user_texts).collect();
+    assert_eq!(said, ["speak", "speak", "now"]);
     first.close().await;
 }
 

@@ -118,9 +118,8 @@ async fn an_archived_thread_gets_no_queue() {
     world.finish().await;
 }
 
-/// What an interrupt drops it drops whether the thread is loaded or not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
+/// A thread that nobody has loaded, and on which `later` waits to be said.
+async fn unloaded_with_a_queue() -> (World, Client, ThreadId) {
     let mut world = World::start().await;
     let client = world.client().await;
     let (thread, _turn, _gate) = world.half_said(&client).await;
@@ -130,6 +129,13 @@ async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
     world.reopen().await;
     world.provider().set_default(|_| Reply::says("Later."));
     let client = world.client().await;
+    (world, client, thread)
+}
+
+/// What an interrupt drops it drops whether the thread is loaded or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
+    let (world, client, thread) = unloaded_with_a_queue().await;
     client
         .request::<method::TurnInterrupt>(TurnInterruptParams { thread_id: thread.clone(), turn_id: None })
         .await
@@ -145,14 +151,7 @@ async fn an_interrupt_of_an_unloaded_thread_drops_its_queue() {
 /// One that archives an unloaded thread with a queue is told the same as one that archives a loaded one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unloaded_thread_with_a_queue_is_not_archived() {
-    let mut world = World::start().await;
-    let client = world.client().await;
-    let (thread, _turn, _gate) = world.half_said(&client).await;
-    client.request::<method::TurnQueueAdd>(TurnQueueAddParams::new(thread.clone(), "later")).await.unwrap();
-    world.raddle().close().await;
-    world.reopen().await;
-    world.provider().set_default(|_| Reply::says("Later."));
-    let client = world.client().await;
+    let (world, client, thread) = unloaded_with_a_queue().await;
     let refused = client.request::<method::ThreadArchive>(named(&thread)).await;
     assert_eq!(refused.unwrap_err().code, ErrorCode::TurnInProgress);
     world.finish().await;

@@ -9,12 +9,32 @@ use std::sync::Arc;
 use raddle::protocol::methods::ServerNotification;
 use serde_json::{Value, json};
 
+/// Names for ids, which differ from run to run.
+#[derive(Default)]
+pub struct Names {
+    known: HashMap<String, String>,
+    counts: HashMap<&'static str, u32>,
+}
+
+impl Names {
+    /// A name for an id: the same for the same id, numbered in the order of appearance.
+    pub fn of(&mut self, kind: &'static str, id: &str) -> String {
+        if let Some(name) = self.known.get(id) {
+            return name.clone();
+        }
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        let name = format!("<{kind}-{count}>");
+        self.known.insert(id.to_owned(), name.clone());
+        name
+    }
+}
+
 /// A sequence of notifications that is kept as `tests/golden/<name>.jsonl`, a line each: `{"method":…,"params":…}`.
 ///
 /// With `UPDATE_GOLDEN=1` in the environment the file is written anew instead of compared.
 pub struct Golden {
-    names: HashMap<String, String>,
-    counts: HashMap<&'static str, u32>,
+    names: Names,
     replaced: Vec<(String, String)>,
     lines: Vec<String>,
 }
@@ -24,7 +44,7 @@ impl Golden {
     /// such as the project's directory.
     pub fn of(notifications: &[Arc<ServerNotification>], replaced: &[(&str, &str)]) -> Self {
         let replaced = replaced.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
-        let mut golden = Self { names: HashMap::new(), counts: HashMap::new(), replaced, lines: Vec::new() };
+        let mut golden = Self { names: Names::default(), replaced, lines: Vec::new() };
         for notification in notifications {
             let mut params = notification.params().unwrap();
             golden.normalise(None, &mut params);
@@ -75,7 +95,7 @@ impl Golden {
                         _ => None,
                     };
                     match (kind, &value) {
-                        (Some(kind), Value::String(id)) => *value = Value::String(self.name(kind, id)),
+                        (Some(kind), Value::String(id)) => *value = Value::String(self.names.of(kind, id)),
                         _ => self.normalise(Some(key), value),
                     }
                 }
@@ -95,17 +115,5 @@ impl Golden {
             }
             _ => {}
         }
-    }
-
-    /// A name for an id: the same for the same id, numbered in the order of appearance.
-    fn name(&mut self, kind: &'static str, id: &str) -> String {
-        if let Some(name) = self.names.get(id) {
-            return name.clone();
-        }
-        let count = self.counts.entry(kind).or_default();
-        *count += 1;
-        let name = format!("<{kind}-{count}>");
-        self.names.insert(id.to_owned(), name.clone());
-        name
     }
 }

@@ -49,7 +49,7 @@ mod world;
 
 pub use binary::raddle_binary;
 pub use client::{Ask, Client, Closed};
-pub use golden::Golden;
+pub use golden::{Golden, Names};
 pub use tools::{Latch, Meeting, Panics, Says, Stuck};
 pub use turns::{agent_text, agent_texts, call, calls, reasoning_text, user_texts, without_tokens};
 pub use view::View;

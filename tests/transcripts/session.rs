@@ -1,10 +1,9 @@
 //! One session with the real `raddle app-server`, written down as it goes over the pipes.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use raddle_tests::{raddle_binary, within};
+use raddle_tests::{Names, raddle_binary, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -20,8 +19,7 @@ pub(crate) struct Session {
     lines: Vec<String>,
     /// A delta that the next one of its item may continue: how a text is cut is chance.
     delta: Option<Value>,
-    names: HashMap<String, String>,
-    counts: HashMap<&'static str, u32>,
+    names: Names,
 }
 
 impl Session {
@@ -52,8 +50,7 @@ impl Session {
             last_id: 0,
             lines: Vec::new(),
             delta: None,
-            names: HashMap::new(),
-            counts: HashMap::new(),
+            names: Names::default(),
         }
     }
 
@@ -248,10 +245,10 @@ impl Session {
         let is_cursor =
             text.len() > 40 && (text.starts_with("h1") || text.starts_with("l1") || text.starts_with("l2"));
         if is_cursor {
-            return self.name("cursor", text);
+            return self.names.of("cursor", text);
         }
         if text.len() == 64 && is_hex(text) {
-            return self.name("payload", text);
+            return self.names.of("payload", text);
         }
         let project = self.project().display().to_string();
         let text = text.replace(&project, "/project");
@@ -259,22 +256,11 @@ impl Session {
         let mut rest = text.as_str();
         while let Some(at) = rest.char_indices().map(|(at, _)| at).find(|at| is_uuid(&rest[*at..])) {
             out.push_str(&rest[..at]);
-            let name = self.name("id", &rest[at..at + 36]);
+            let name = self.names.of("id", &rest[at..at + 36]);
             out.push_str(&name);
             rest = &rest[at + 36..];
         }
         out + rest
-    }
-
-    fn name(&mut self, kind: &'static str, id: &str) -> String {
-        if let Some(name) = self.names.get(id) {
-            return name.clone();
-        }
-        let count = self.counts.entry(kind).or_default();
-        *count += 1;
-        let name = format!("<{kind}-{count}>");
-        self.names.insert(id.to_owned(), name.clone());
-        name
     }
 
     /// Compares the session with its page in `docs/transcripts`, or writes it with `UPDATE_GOLDEN=1`.

@@ -40,6 +40,7 @@ pub(crate) enum Change {
     Rename { name: Option<String>, answer: Answer<()> },
     Archive { answer: Answer<()> },
     Rewind { turn_id: TurnId, answer: Answer<TokenUsage> },
+    Interrupt { params: TurnInterruptParams, answer: Answer<()> },
 }
 
 /// What a thread's task can be told.
@@ -59,10 +60,6 @@ pub(crate) enum Message {
         expected: TurnId,
         said: Box<Said>,
         answer: Answer<TurnSteerResult>,
-    },
-    Interrupt {
-        params: TurnInterruptParams,
-        answer: Answer<()>,
     },
     Compact {
         instructions: Option<String>,
@@ -154,7 +151,9 @@ impl Change {
             Self::Settings { answer, .. } => answer.send(Err(error)),
             Self::Queue { answer, .. } => answer.send(Err(error)),
             Self::Unqueue { answer, .. } => answer.send(Err(error)),
-            Self::Rename { answer, .. } | Self::Archive { answer } => answer.send(Err(error)),
+            Self::Rename { answer, .. } | Self::Archive { answer } | Self::Interrupt { answer, .. } => {
+                answer.send(Err(error));
+            }
             Self::Rewind { answer, .. } => answer.send(Err(error)),
         }
     }
@@ -167,7 +166,6 @@ impl Message {
             Self::StartTurn { answer, .. } => answer.send(Err(error)),
             Self::Send { answer, .. } => answer.send(Err(error)),
             Self::Steer { answer, .. } => answer.send(Err(error)),
-            Self::Interrupt { answer, .. } => answer.send(Err(error)),
             Self::Compact { answer, .. } => answer.send(Err(error)),
             Self::Change(change) => change.fail(error),
             Self::Attach(attach) => attach.deliver.send(Err(error)),

@@ -9,6 +9,7 @@ use raddle_protocol::methods::ServerNotification;
 use raddle_protocol::thread::{
     Thread, ThreadReplacedNotification, ThreadSettings, ThreadSettingsUpdateParams,
 };
+use raddle_protocol::turn::TurnInterruptParams;
 use raddle_protocol::{Event, TokenUsage, TurnId};
 
 use super::Driver;
@@ -39,14 +40,6 @@ impl Driver {
             Message::Steer { expected, said, answer } => {
                 let token = self.wait_for(Pending::Steer(answer));
                 self.step(Input::Steer { token, expected, said });
-            }
-            Message::Interrupt { params, answer } => {
-                // One that names a turn means that turn, not a start that has none yet.
-                if params.turn_id.is_none() {
-                    self.interrupt_admission();
-                }
-                let token = self.wait_for(Pending::Interrupt(answer));
-                self.step(Input::Interrupt { token, turn_id: params.turn_id });
             }
             Message::Compact { instructions, answer } => {
                 self.start_turn(Purpose::Compact { instructions, answer });
@@ -83,8 +76,12 @@ impl Driver {
         self.step(Input::Queue { token, queued: Box::new(queued) });
     }
 
-    /// A change of the thread itself. On a thread whose log must be read again first, that comes first.
+    /// A change of the thread itself, of its queue, or the stop of its turn. On a thread whose log must be read again first, that comes first.
     pub(super) fn change(&mut self, change: Change) {
+        // An interrupt that names a turn means that turn, not a start that has none yet.
+        if let Change::Interrupt { params: TurnInterruptParams { turn_id: None, .. }, .. } = &change {
+            self.interrupt_admission();
+        }
         if self.broken {
             return self.admit_change(change);
         }
@@ -103,6 +100,10 @@ impl Driver {
             }
             Change::Archive { answer } => self.start_turn(Purpose::Archive { answer }),
             Change::Rewind { turn_id, answer } => self.start_turn(Purpose::Rewind { turn_id, answer }),
+            Change::Interrupt { params, answer } => {
+                let token = self.wait_for(Pending::Interrupt(answer));
+                self.step(Input::Interrupt { token, turn_id: params.turn_id });
+            }
         }
     }
 

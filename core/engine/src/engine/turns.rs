@@ -113,16 +113,19 @@ impl Engine {
     /// Stops the running turn and drops what waits in the queue; the answer does not wait for the turn's end.
     pub async fn interrupt(&self, params: TurnInterruptParams, answer: Answer<()>) {
         let id = params.thread_id.clone();
-        match self.running_thread(&id, Message::Interrupt { params, answer }).await {
+        match self.running_thread(&id, Message::Change(Change::Interrupt { params, answer })).await {
             Ok(()) => {}
-            Err(Message::Interrupt {
+            Err(Message::Change(Change::Interrupt {
                 params: params @ TurnInterruptParams { turn_id: None, .. },
                 answer,
-            }) => {
+            })) => {
                 // Nothing runs, but inputs may wait for the next load: they go as they would on a loaded thread.
                 match self.shared.store.queue(&id).await {
                     Ok(queue) if queue.is_empty() => answer.send(Ok(())),
-                    Ok(_) => self.shared.deliver(&id, Message::Interrupt { params, answer }).await,
+                    Ok(_) => {
+                        let interrupt = Change::Interrupt { params, answer };
+                        self.shared.deliver(&id, Message::Change(interrupt)).await;
+                    }
                     Err(error) => answer.send(Err(error.into())),
                 }
             }
